@@ -255,10 +255,8 @@ fn users_of(object: &Path) -> usize {
     let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
     let object = object.to_string_lossy();
     let has = |pid: &u32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let mut entries = environment.split(|byte| *byte == 0);
-        let preload = entries.find_map(|entry| entry.strip_prefix(b"LD_PRELOAD="));
-        preload.is_some_and(|value| String::from_utf8_lossy(value).contains(&*object))
+        let preload = clew_live::programs::environment::of(*pid, "LD_PRELOAD").ok().flatten();
+        preload.is_some_and(|value| String::from_utf8_lossy(&value).contains(&*object))
     };
     let is_own = |pid: &u32| user_of(*pid) == Some(own) && *pid != std::process::id();
     pids.filter(is_own).filter(has).count()

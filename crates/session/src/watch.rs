@@ -23,6 +23,8 @@ use crate::latest::Latest;
 const PERIOD: Duration = Duration::from_millis(100);
 /// When it is tried again where there is no daemon, or no app of what is in front yet.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long a daemon is waited for, each time: who says that it is over waits as long.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// After how long one that goes is looked for again: at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
@@ -122,8 +124,8 @@ enum Order {
 impl InFront {
     /// Tells the daemon what follows; false if nobody knows an app of what is in front.
     fn tell(&mut self, socket: &Path, said: Said) -> Result<bool, ControlError> {
-        let mut client = Client::connect(socket)?;
-        let status = client.status()?;
+        let mut client = Client::connect_within(socket, PATIENCE)?;
+        let status = client.status_within(PATIENCE)?;
         let own = |pid: &u32| user_of(*pid) == Some(own_uid());
         let app = match said {
             Said::Front(pid) => Some(pid).filter(own).and_then(|pid| app_of(pid, &status, &Kernel)),
@@ -133,8 +135,8 @@ impl InFront {
         let order = self.follows(app, &status);
         let told = match &order {
             Order::Nothing => Ok(()),
-            Order::Front(app) => client.order(&Request::Fg { app: app.clone() }),
-            Order::Back(app) => client.order(&Request::Bg { app: app.clone() }),
+            Order::Front(app) => client.order_within(&Request::Fg { app: app.clone() }, PATIENCE),
+            Order::Back(app) => client.order_within(&Request::Bg { app: app.clone() }, PATIENCE),
         };
         match told {
             // It has ended meanwhile.

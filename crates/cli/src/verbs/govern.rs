@@ -5,8 +5,9 @@ use std::io::{BufReader, stdin};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clew_core::{AppState, ByteSize};
 use clew_govern::{GovernError, Governor, Order, Settings, Status, USUAL_KEPT_PCT, heed};
 use clew_live::control::trusted_path::own_uid;
@@ -18,6 +19,10 @@ use crate::output::{self, Format};
 
 /// Orders that are read and not yet carried out, at most.
 const MOST_ORDERS: usize = 64;
+/// Answers to `status` that nobody has read yet, at most: later ones are left out.
+const MOST_SHOWN: usize = 64;
+/// How long somebody may take at the end to read what is left.
+const SHOWING: Duration = Duration::from_secs(2);
 
 /// Who is governed, and how.
 #[derive(clap::Args)]
@@ -92,13 +97,24 @@ pub fn govern(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> R
             heed(BufReader::new(stdin()), &to, |why| remark!("clew: {why}"));
         });
     }
+    // Nobody may read what is shown: whoever governs waits for nobody.
+    let (to_show, shown) = crossbeam_channel::bounded::<Status>(MOST_SHOWN);
+    let shows =
+        std::thread::spawn(move || shown.iter().try_for_each(|status| show(format, &status)));
     governor.run(&orders, &over, |status| {
-        if let Err(Failure::Failed(error)) = show(format, status) {
-            remark!("clew: {error}");
-        }
+        let _ = to_show.try_send(status.clone());
     });
     clew_govern::finish();
-    show(format, &governor.status())
+    let _ = to_show.try_send(governor.status());
+    drop(to_show);
+    let until = Instant::now() + SHOWING;
+    while !shows.is_finished() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    match shows.is_finished() {
+        true => shows.join().map_err(|_| Failure::Failed(anyhow!("what shows it panicked")))?,
+        false => Err(Failure::Failed(anyhow!("nobody reads what is written"))),
+    }
 }
 
 /// Answers clients, and says that it governs.

@@ -142,7 +142,8 @@ impl Client {
         Client::connect_within(path, SHORT_PATIENCE)
     }
 
-    fn connect_within(path: &Path, patience: Duration) -> Result<Client, ControlError> {
+    /// The same, where it may be that nobody accepts.
+    pub fn connect_within(path: &Path, patience: Duration) -> Result<Client, ControlError> {
         let fail = |source| ControlError::NoDaemon { path: path.to_path_buf(), source };
         trusted_path::check(trusted_path::directory_of(path)).map_err(|error| match error {
             PathError::File { source, .. } => fail(source),
@@ -276,6 +277,11 @@ impl Client {
     /// The state of everything.
     pub fn status(&mut self) -> Result<Status, ControlError> {
         self.call(&Request::Status)
+    }
+
+    /// The same, from a daemon that may never answer.
+    pub fn status_within(&mut self, patience: Duration) -> Result<Status, ControlError> {
+        self.call_for(&Request::Status, patience)
     }
 
     /// A request whose answer carries nothing.

@@ -14,8 +14,16 @@ const MOST: u64 = 8 << 20;
 /// # Errors
 /// It has ended, or that may not be read.
 pub fn agents_socket(pid: u32) -> io::Result<Option<Vec<u8>>> {
+    of(pid, ENV_SOCKET)
+}
+
+/// What this variable is in the environment of process `pid`, as it was when its program began; none if it is not there.
+///
+/// # Errors
+/// It has ended, or that may not be read.
+pub fn of(pid: u32, name: &str) -> io::Result<Option<Vec<u8>>> {
     let all = read(File::open(format!("/proc/{pid}/environ"))?)?;
-    Ok(variable(&all, ENV_SOCKET).map(<[u8]>::to_vec))
+    Ok(variable(&all, name).map(<[u8]>::to_vec))
 }
 
 fn read(from: impl Read) -> io::Result<Vec<u8>> {

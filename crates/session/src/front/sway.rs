@@ -41,6 +41,9 @@ struct Node {
     floating_nodes: Vec<Node>,
 }
 
+/// Of why an answer makes no sense so many letters are told.
+const MOST_SAID: usize = 200;
+
 impl Sway {
     /// That of this socket.
     pub fn at(socket: PathBuf) -> Sway {
@@ -122,8 +125,11 @@ fn next(stream: &mut UnixStream) -> Result<(u32, Vec<u8>), Gone> {
 }
 
 fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Gone> {
-    serde_json::from_slice(text)
-        .map_err(|error| Gone(format!("its answer makes no sense: {error}")))
+    serde_json::from_slice(text).map_err(|error| {
+        // It has what it did not expect in it, however long that is.
+        let why: String = error.to_string().chars().take(MOST_SAID).collect();
+        Gone(format!("its answer makes no sense: {why}"))
+    })
 }
 
 fn gone(why: impl std::fmt::Display) -> Gone {
