@@ -9,8 +9,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
-use crate::serve::{Timespec, pause};
-use crate::sys::{exit_thread, nr, spawn_thread, syscall4, syscall6};
+use crate::sys::{Timespec, exit_thread, nr, pause, spawn_thread, syscall4, syscall6};
 
 const SIG_SETMASK: usize = 2;
 const READ_WRITE: usize = 3;

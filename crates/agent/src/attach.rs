@@ -16,8 +16,8 @@ use crate::filters;
 use crate::home::Home;
 use crate::kept::{Inherited, KEPT, STARTED, STARTING, State, seccomp, started};
 use crate::protocol::{AREA_BYTES, ENV_APP, ENV_SOCKET, MAX_NAME};
-use crate::serve::{self, Timespec};
-use crate::sys::{close, errno, exit, nr, spawn_sharing_memory, syscall4};
+use crate::serve;
+use crate::sys::{Timespec, close, errno, exit, nr, spawn_sharing_memory, syscall4};
 
 const O_CLOEXEC: usize = 0o2000000;
 const F_DUPFD_CLOEXEC: usize = 1030;

@@ -14,8 +14,7 @@ use core::sync::atomic::{
 };
 
 use crate::libc_errno::as_libc;
-use crate::serve::pause;
-use crate::sys::{nr, syscall6};
+use crate::sys::{nr, pause, syscall6};
 
 /// Option of prctl(2).
 pub const PR_SET_SECCOMP: usize = 22;

@@ -13,8 +13,8 @@ use crate::filters::Asking;
 use crate::kept::{MAY_BE_REGISTERED, daemons_path, read_beacon};
 use crate::libc_errno::{self, as_libc};
 use crate::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, RANGE_BYTES, VERSION};
-use crate::serve::{POLLIN, Patience, Pollfd, Timespec, connect, pause, send};
-use crate::sys::{close, errno, nr, syscall4, syscall6};
+use crate::serve::{POLLIN, Patience, Pollfd, connect, send};
+use crate::sys::{Timespec, close, errno, nr, pause, syscall4, syscall6};
 
 /// `ioctl` request of the kernel.
 pub const UFFDIO_REGISTER: usize = 0xc020_aa00;

@@ -15,7 +15,7 @@ use crate::protocol::{
     call_word,
 };
 use crate::shut_in;
-use crate::sys::{close, errno, exit, nr, syscall4, syscall6};
+use crate::sys::{Timespec, close, errno, exit, nr, syscall4, syscall6};
 use crate::users::is_trusted;
 
 const PAGE: usize = 4096;
@@ -48,12 +48,6 @@ pub(crate) struct Pollfd {
     pub fd: i32,
     pub events: i16,
     pub revents: i16,
-}
-
-#[repr(C)]
-pub(crate) struct Timespec {
-    pub seconds: i64,
-    pub nanoseconds: i64,
 }
 
 #[repr(C)]
@@ -242,12 +236,6 @@ fn set_option<T>(socket: i32, option: usize, value: &T) {
     let (at, len) = (core::ptr::from_ref(value) as usize, size_of::<T>());
     // SAFETY: `value` outlives the call.
     unsafe { syscall6(nr::SETSOCKOPT, socket as usize, SOL_SOCKET, option, at, len, 0) };
-}
-
-pub(crate) fn pause(nanoseconds: i64) {
-    let wait = Timespec { seconds: 0, nanoseconds };
-    // SAFETY: `wait` lives across the call.
-    unsafe { syscall6(nr::PPOLL, 0, 0, &raw const wait as usize, 0, 8, 0) };
 }
 
 /// How long it may take to connect.

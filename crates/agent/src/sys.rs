@@ -188,6 +188,20 @@ unsafe fn clone(
     result
 }
 
+/// A span, or a time, as the kernel has it.
+#[repr(C)]
+pub struct Timespec {
+    pub seconds: i64,
+    pub nanoseconds: i64,
+}
+
+/// This thread does nothing for so long: less than a second.
+pub fn pause(nanoseconds: i64) {
+    let wait = Timespec { seconds: 0, nanoseconds };
+    // SAFETY: `wait` lives across the call.
+    unsafe { syscall6(nr::PPOLL, 0, 0, &raw const wait as usize, 0, 8, 0) };
+}
+
 /// Ends this thread.
 pub fn exit_thread() -> ! {
     loop {

@@ -440,8 +440,11 @@ impl Governor {
             self.apps.iter().map(|(id, app)| (app.root, *id)).collect();
         for (root, processes) in members {
             let app = known.get(&root).copied().unwrap_or_else(|| self.new_app(root));
-            for process in &processes {
-                self.govern(*process, app);
+            // Parents first: what a child may have of one is counted there.
+            let mut in_order: Vec<ProcessName> = processes.iter().copied().collect();
+            in_order.sort_unstable_by_key(|process| (process.started, process.pid));
+            for process in in_order {
+                self.govern(process, app);
             }
             if let Some(app) = self.apps.get_mut(&app) {
                 app.members = processes;

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,9 +24,12 @@ use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, flock};
 use rustix::io::Errno;
 
 use crate::handles::OpenFile;
-use crate::server::{Server, TRY_AGAIN};
+use crate::lower::Lower;
 
 type Result<T> = std::result::Result<T, Errno>;
+
+/// How often it is tried again what somebody else's lock or lease keeps away.
+pub const TRY_AGAIN: Duration = Duration::from_millis(10);
 
 /// The last byte of a file that goes to its end (`OFFSET_MAX` of the kernel).
 const TO_THE_END: u64 = i64::MAX as u64;
@@ -119,27 +122,32 @@ impl fmt::Debug for Locks {
     }
 }
 
-impl Server {
+impl Locks {
     /// Tries to lock bytes of an open file, or unlocks them.
     ///
     /// # Errors
     /// `EAGAIN` if somebody else has a lock there; else as the system says.
-    pub fn lock_bytes(&self, open: &OpenFile, handle: u64, bytes: Bytes) -> Result<()> {
+    pub fn lock_bytes(
+        &self,
+        lower: &Lower,
+        (open, handle): (&OpenFile, u64),
+        bytes: Bytes,
+    ) -> Result<()> {
         let asked = below(bytes)?;
         let of = (bytes.node, bytes.owner);
         let unlocks = bytes.kind == libc::F_UNLCK;
         if unlocks && bytes.range == (0, TO_THE_END) {
-            self.locks.give_up(of);
+            self.give_up(of);
             return Ok(());
         }
-        let known = self.locks.owners.lock().get(&of).map(|owner| owner.file.clone());
+        let known = self.owners.lock().get(&of).map(|owner| owner.file.clone());
         let file = match known {
             Some(file) => file,
             None if unlocks => return Ok(()),
-            None => Arc::new(self.open_for_locks(open)?),
+            None => Arc::new(open_for_locks(lower, open)?),
         };
         let file = {
-            let mut owners = self.locks.owners.lock();
+            let mut owners = self.owners.lock();
             let owner = owners.entry(of).or_insert_with(|| Owner {
                 file,
                 pid: bytes.pid,
@@ -161,23 +169,9 @@ impl Server {
             error => error,
         })?;
         if unlocks {
-            self.locks.given_up.notify_one();
+            self.given_up.notify_one();
         }
         Ok(())
-    }
-
-    /// The file once more, whose locks are one owner's. All that it locks later, by whichever of its descriptors, is by
-    /// this one: so for reading and writing, where that may be.
-    fn open_for_locks(&self, open: &OpenFile) -> Result<OwnedFd> {
-        let both = self.lower.open(&open.file, OFlags::RDWR);
-        let opened = both.or_else(|_| {
-            let flags = fcntl_getfl(&open.file)? & (OFlags::ACCMODE | OFlags::APPEND);
-            self.lower.open(&open.file, flags)
-        });
-        opened.map_err(|error| match error {
-            Errno::MFILE | Errno::NFILE => Errno::NOLCK,
-            error => error,
-        })
     }
 
     /// What keeps this lock away.
@@ -186,7 +180,7 @@ impl Server {
     /// As the system says.
     pub fn find_lock(&self, open: &OpenFile, bytes: Bytes) -> Result<Found> {
         let asked = below(bytes)?;
-        let owners = self.locks.owners.lock();
+        let owners = self.owners.lock();
         let own = owners.get(&(bytes.node, bytes.owner)).map(|owner| owner.file.clone());
         let of_file = owners.iter().filter(|((node, _), _)| *node == bytes.node);
         let all: Vec<(Arc<OwnedFd>, u32)> =
@@ -230,21 +224,21 @@ impl Server {
         };
         flock(&open.file, operation)?;
         if kind == libc::F_UNLCK {
-            self.locks.given_up.notify_one();
+            self.given_up.notify_one();
         }
         Ok(())
     }
 
     /// Answers with what comes of this, once it is not `EAGAIN` any more or so much time has passed.
     pub fn wait_for_lock(
-        self: &Arc<Server>,
-        unique: u64,
-        at_most: Option<Duration>,
+        self: &Arc<Locks>,
+        (unique, at_most): (u64, Option<Duration>),
+        over: &Arc<AtomicBool>,
         attempt: impl Fn() -> Result<()> + Send + 'static,
         answer: impl FnOnce(Result<()>) + Send + 'static,
     ) {
         let (attempt, answer) = (Box::new(attempt), Box::new(answer));
-        let mut waiting = self.locks.waiting.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.takes_interrupt(unique) {
             drop(waiting);
             return answer(Err(Errno::INTR));
@@ -254,8 +248,8 @@ impl Server {
         if waiting.are_tried {
             return;
         }
-        let server = self.clone();
-        let tries = move || while server.try_waiting() {};
+        let (locks, over) = (self.clone(), over.clone());
+        let tries = move || while locks.try_waiting(&over) {};
         match thread::Builder::new().name("clew-mount-lock".to_string()).spawn(tries) {
             Ok(_) => waiting.are_tried = true,
             Err(error) => {
@@ -268,13 +262,13 @@ impl Server {
     }
 
     /// Tries once for all who wait, when locks were given up or a while has passed; false if nobody waits any more.
-    fn try_waiting(&self) -> bool {
+    fn try_waiting(&self, over: &AtomicBool) -> bool {
         let waiters = {
-            let mut waiting = self.locks.waiting.lock();
-            self.locks.given_up.wait_for(&mut waiting, TRY_AGAIN);
+            let mut waiting = self.waiting.lock();
+            self.given_up.wait_for(&mut waiting, TRY_AGAIN);
             std::mem::take(&mut waiting.waiters)
         };
-        if self.over.load(Relaxed) {
+        if over.load(Relaxed) {
             // Their requests are answered with an error when they are dropped.
             return false;
         }
@@ -289,7 +283,7 @@ impl Server {
             }
         }
         let goes_on = {
-            let mut waiting = self.locks.waiting.lock();
+            let mut waiting = self.waiting.lock();
             let came = std::mem::take(&mut waiting.waiters);
             for waiter in still.into_iter().chain(came) {
                 match waiting.takes_interrupt(waiter.unique) {
@@ -307,7 +301,7 @@ impl Server {
 
     /// A request's process was interrupted: it waits no longer.
     pub fn interrupt(&self, unique: u64) {
-        let mut waiting = self.locks.waiting.lock();
+        let mut waiting = self.waiting.lock();
         match waiting.waiters.iter().position(|waiter| waiter.unique == unique) {
             Some(at) => {
                 let waiter = waiting.waiters.remove(at);
@@ -322,9 +316,7 @@ impl Server {
             }
         }
     }
-}
 
-impl Locks {
     /// An owner has closed a file, by whichever of its descriptors: all of its locks of it end.
     pub fn give_up(&self, (node, owner): (u64, u64)) {
         let ended = self.owners.lock().remove(&(node, owner));
@@ -349,6 +341,20 @@ impl Locks {
         }
         self.given_up.notify_one();
     }
+}
+
+/// The file once more, whose locks are one owner's. All that it locks later, by whichever of its descriptors, is by
+/// this one: so for reading and writing, where that may be.
+fn open_for_locks(lower: &Lower, open: &OpenFile) -> Result<OwnedFd> {
+    let both = lower.open(&open.file, OFlags::RDWR);
+    let opened = both.or_else(|_| {
+        let flags = fcntl_getfl(&open.file)? & (OFlags::ACCMODE | OFlags::APPEND);
+        lower.open(&open.file, flags)
+    });
+    opened.map_err(|error| match error {
+        Errno::MFILE | Errno::NFILE => Errno::NOLCK,
+        error => error,
+    })
 }
 
 /// As the system below is asked.

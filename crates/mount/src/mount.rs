@@ -27,7 +27,6 @@ use crate::forgetting;
 use crate::handed_out::HandedOut;
 use crate::handles::Handles;
 use crate::inodes::{Inodes, ROOT};
-use crate::locks::Locks;
 use crate::lower::{self, Lower};
 use crate::mounting;
 use crate::names::Names;
@@ -287,7 +286,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         changed: Changed::default(),
         files: Handles::default(),
         directories: Handles::default(),
-        locks: Locks::default(),
+        locks: Arc::default(),
         handed_out: Mutex::new(HandedOut::default()),
         cache_pages: config.cache_bytes / PAGE_BYTES as u64,
         pool,

@@ -23,10 +23,10 @@ use rustix::io::Errno as LowerErrno;
 
 use crate::as_user::AsUser;
 use crate::handles::OpenDirectory;
-use crate::locks::Bytes;
+use crate::locks::{Bytes, TRY_AGAIN};
 use crate::lower;
 use crate::reading::MAX_READ_BYTES;
-use crate::server::{Server, TRY_AGAIN};
+use crate::server::Server;
 use crate::writing::Writing;
 
 type Result<T> = std::result::Result<T, LowerErrno>;
@@ -535,7 +535,7 @@ impl Filesystem for Files {
         reply: ReplyLock,
     ) {
         let bytes = Bytes { node: node.0, owner: owner.0, range: (first, last), kind, pid };
-        let found = self.file(handle).and_then(|open| self.0.find_lock(&open, bytes));
+        let found = self.file(handle).and_then(|open| self.0.locks.find_lock(&open, bytes));
         let found = or_error!(found, reply);
         reply.locked(found.range.0, found.range.1, found.kind, found.pid);
     }
@@ -558,22 +558,23 @@ impl Filesystem for Files {
         let bytes = Bytes { node: node.0, owner: owner.0, range: (first, last), kind, pid };
         let server = self.0.clone();
         let attempt = move || match flock {
-            true => server.lock_file(&open, kind),
-            false => server.lock_bytes(&open, handle.0, bytes),
+            true => server.locks.lock_file(&open, kind),
+            false => server.locks.lock_bytes(&server.lower, (&open, handle.0), bytes),
         };
         // That a file was closed, and its lock of flock with it, is told a moment later.
         let at_most = flock.then_some(TRY_AGAIN).filter(|_| !waits);
         match attempt() {
             Err(LowerErrno::AGAIN) if waits || flock => {
                 let answer = move |done| answer_empty(done, reply);
-                self.0.wait_for_lock(request.unique().0, at_most, attempt, answer);
+                let request = (request.unique().0, at_most);
+                self.0.locks.wait_for_lock(request, &self.0.over, attempt, answer);
             }
             done => answer_empty(done, reply),
         }
     }
 
     fn interrupt(&self, request: RequestId) {
-        self.0.interrupt(request.0);
+        self.0.locks.interrupt(request.0);
     }
 
     fn destroy(&mut self) {

@@ -30,9 +30,6 @@ pub const FRESH_MS: u64 = 2_000;
 /// kernel has begun to write it twice.
 const TIDY_MS: u64 = 8_000;
 
-/// How often it is tried again what somebody else's lease or lock keeps away.
-pub const TRY_AGAIN: Duration = Duration::from_millis(10);
-
 /// Where compressed pages are, and who puts them there.
 #[derive(Debug)]
 pub struct Pool {
@@ -58,7 +55,7 @@ pub struct Server {
     /// The same of directories.
     pub directories: Handles<OpenDirectory>,
     /// Who has locked what.
-    pub locks: Locks,
+    pub locks: Arc<Locks>,
     /// What it has in its page cache.
     pub handed_out: Mutex<HandedOut>,
     /// How much it may have there.
