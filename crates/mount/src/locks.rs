@@ -17,9 +17,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use parking_lot::{Condvar, Mutex};
+use rangemap::RangeInclusiveSet;
 use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, flock};
 use rustix::io::Errno;
 
@@ -39,6 +41,7 @@ const MOST_INTERRUPTED: usize = 1024;
 
 /// How often as long as it takes to try for all who wait nobody tries: however many wait, it is this part of a CPU.
 const REST: u32 = 20;
+const MOST_REST: Duration = Duration::from_millis(250);
 
 /// Bytes of a file that an owner locks, or asks about.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +74,11 @@ pub struct Found {
 struct Owner {
     /// What has them below.
     file: Arc<OwnedFd>,
+    /// Whether that may be for writing: nobody could execute a file that is open so, so it is not where its user has it
+    /// for reading.
+    may_write: bool,
+    /// Until then: what is locked, for reading.
+    read: RangeInclusiveSet<u64>,
     /// The process that has locked last.
     pid: u32,
     /// The open files, by handle, by which it has locked.
@@ -140,34 +148,47 @@ impl Locks {
             self.give_up(of);
             return Ok(());
         }
-        let known = self.owners.lock().get(&of).map(|owner| owner.file.clone());
-        let file = match known {
-            Some(file) => file,
+        let may_write = fcntl_getfl(&open.file)? & OFlags::ACCMODE != OFlags::RDONLY;
+        let known = self.owners.lock().get(&of).map(|owner| owner.may_write);
+        let opened = match known {
+            Some(does) if does || !may_write => None,
             None if unlocks => return Ok(()),
-            None => Arc::new(open_for_locks(lower, open)?),
+            _ => Some(Arc::new(open_for_locks(lower, open, may_write)?)),
         };
-        let file = {
-            let mut owners = self.owners.lock();
-            let owner = owners.entry(of).or_insert_with(|| Owner {
-                file,
-                pid: bytes.pid,
-                handles: Vec::new(),
-            });
-            if !unlocks {
+        // No call below waits.
+        let mut owners = self.owners.lock();
+        let owner = match (owners.entry(of), opened) {
+            (Entry::Occupied(there), None) => there.into_mut(),
+            (Entry::Occupied(there), Some(file)) => {
+                let owner = there.into_mut();
+                if may_write && !owner.may_write {
+                    owner.may_write_from_now_on(file)?;
+                }
+                owner
+            }
+            (Entry::Vacant(place), Some(file)) => {
+                let (read, handles) = (RangeInclusiveSet::new(), Vec::new());
+                place.insert(Owner { file, may_write, read, pid: bytes.pid, handles })
+            }
+            // It was closed meanwhile, by another thread.
+            (Entry::Vacant(_), None) => return Err(Errno::NOLCK),
+        };
+        if !owner.handles.contains(&handle) {
+            owner.handles.push(handle);
+            open.has_locked.store(true, Relaxed);
+        }
+        owner.lock(&asked)?;
+        let range = bytes.range.0..=bytes.range.1;
+        match unlocks {
+            true => owner.read.remove(range),
+            false => {
                 owner.pid = bytes.pid;
+                if !owner.may_write {
+                    owner.read.insert(range);
+                }
             }
-            if !owner.handles.contains(&handle) {
-                owner.handles.push(handle);
-                open.has_locked.store(true, Relaxed);
-            }
-            owner.file.clone()
-        };
-        fcntl(&*file, FcntlArg::F_OFD_SETLK(&asked)).map_err(|error| match raw(error) {
-            Errno::ACCESS => Errno::AGAIN,
-            // Its user may lock so and whoever serves the mount may not.
-            Errno::BADF => Errno::NOLCK,
-            error => error,
-        })?;
+        }
+        drop(owners);
         if unlocks {
             self.given_up.notify_one();
         }
@@ -295,7 +316,7 @@ impl Locks {
             waiting.are_tried
         };
         answers.into_iter().for_each(|(answer, done)| answer(done));
-        thread::sleep(begun.elapsed() * REST);
+        thread::sleep((begun.elapsed() * REST).min(MOST_REST));
         goes_on
     }
 
@@ -343,11 +364,37 @@ impl Locks {
     }
 }
 
-/// The file once more, whose locks are one owner's. All that it locks later, by whichever of its descriptors, is by
-/// this one: so for reading and writing, where that may be.
-fn open_for_locks(lower: &Lower, open: &OpenFile) -> Result<OwnedFd> {
-    let both = lower.open(&open.file, OFlags::RDWR);
-    let opened = both.or_else(|_| {
+impl Owner {
+    fn lock(&self, asked: &libc::flock) -> Result<()> {
+        let done = fcntl(&*self.file, FcntlArg::F_OFD_SETLK(asked));
+        done.map(drop).map_err(|error| match raw(error) {
+            Errno::ACCESS => Errno::AGAIN,
+            // Its user may lock so and whoever serves the mount may not.
+            Errno::BADF => Errno::NOLCK,
+            error => error,
+        })
+    }
+
+    /// Has its locks by this file, which may be for writing. They are all for reading, so both have them for a moment.
+    fn may_write_from_now_on(&mut self, file: Arc<OwnedFd>) -> Result<()> {
+        let before = std::mem::replace(&mut self.file, file);
+        let locked = self.read.iter().try_for_each(|range| {
+            self.lock(&asked_below(libc::F_RDLCK, (*range.start(), *range.end())))
+        });
+        if let Err(error) = locked {
+            self.file = before;
+            return Err(error);
+        }
+        self.may_write = true;
+        self.read.clear();
+        Ok(())
+    }
+}
+
+/// The file once more, whose locks are one owner's.
+fn open_for_locks(lower: &Lower, open: &OpenFile, may_write: bool) -> Result<OwnedFd> {
+    let wanted = if may_write { OFlags::RDWR } else { OFlags::RDONLY };
+    let opened = lower.open(&open.file, wanted).or_else(|_| {
         let flags = fcntl_getfl(&open.file)? & (OFlags::ACCMODE | OFlags::APPEND);
         lower.open(&open.file, flags)
     });
@@ -363,14 +410,18 @@ fn below(bytes: Bytes) -> Result<libc::flock> {
     if first > last || last > TO_THE_END {
         return Err(Errno::INVAL);
     }
+    Ok(asked_below(bytes.kind, bytes.range))
+}
+
+fn asked_below(kind: i32, (first, last): (u64, u64)) -> libc::flock {
     let length = if last == TO_THE_END { 0 } else { last - first + 1 };
-    Ok(libc::flock {
-        l_type: bytes.kind as libc::c_short,
+    libc::flock {
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: first as i64,
         l_len: length as i64,
         l_pid: 0,
-    })
+    }
 }
 
 fn raw(error: nix::Error) -> Errno {

@@ -33,7 +33,7 @@ for line in sys.stdin:
     said = 'ok'
     try:
         if what == 'open':
-            files[name] = os.open(words[0], os.O_RDWR)
+            files[name] = os.open(words[0], os.O_RDONLY if words[1:] else os.O_RDWR)
         elif what == 'close':
             os.close(files.pop(name))
         else:
@@ -211,6 +211,55 @@ fn a_process_that_closes_any_of_its_descriptors_has_no_lock_of_the_file() {
     assert_eq!(has.says("try b open exclusive 0 0"), "EAGAIN");
     assert_eq!(has.says("close b"), "ok");
     assert_eq!(wants.says("try a process shared 3 1"), "EAGAIN");
+}
+
+#[test]
+fn who_locks_by_a_file_for_reading_and_then_by_one_for_writing_has_both() {
+    if !can_run("who_locks_by_a_file_for_reading", &["python3"]) {
+        return;
+    }
+    let (_mount, through, below) = mounted();
+    let mut has = Locker::new(&through);
+    let mut wants = Locker::new(&below);
+    let reads = format!("open r {} reads", through.display());
+    assert_eq!(has.says(&reads), "ok");
+    for order in
+        ["try r process shared 0 10", "try r process shared 50 10", "try r process none 5 2"]
+    {
+        assert_eq!(has.says(order), "ok");
+    }
+    assert_eq!(has.says("try a process exclusive 20 10"), "ok");
+    for (order, said) in [
+        ("try a process exclusive 0 1", "EAGAIN"),
+        ("try a process exclusive 5 2", "ok"),
+        ("try a process exclusive 55 1", "EAGAIN"),
+        ("try a process shared 55 1", "ok"),
+        ("try a process shared 25 1", "EAGAIN"),
+    ] {
+        assert_eq!(wants.says(order), said, "{order}");
+    }
+    // The file of the first is closed, and with it all of this process's locks of that file.
+    assert_eq!(has.says("close r"), "ok");
+    assert_eq!(wants.says("try a process exclusive 0 0"), "ok");
+}
+
+/// What is open for writing nobody can execute.
+#[test]
+fn who_locks_for_reading_keeps_nobody_from_executing() {
+    if !can_run("who_locks_for_reading_keeps_nobody_from_executing", &["python3", "true"]) {
+        return;
+    }
+    let (mount, _, _) = mounted();
+    let (through, below) = (mount.at().join("true"), mount.lower().join("true"));
+    let program = ["/usr/bin/true", "/bin/true"].into_iter().find(|path| Path::new(path).exists());
+    std::fs::copy(program.unwrap(), &below).unwrap();
+    let mut has = Locker::new(&below);
+    assert_eq!(has.says("close a"), "ok");
+    assert_eq!(has.says(&format!("open r {} reads", through.display())), "ok");
+    assert_eq!(has.says("try r process shared 0 0"), "ok");
+    for way in [&through, &below] {
+        assert!(Command::new(way).status().unwrap().success());
+    }
 }
 
 #[test]
