@@ -132,17 +132,25 @@ fn an_execve_of_somebody_elses_that_does_not_end_holds_up_no_governor() {
     slow.arg(&mounted);
     let mut governor = ground.govern("1GiB", &[&format!("--session={SOMEBODY}")]);
     governor.status();
-    // Where this fails it ends before the governor, which can then end, too.
     let (mut slow, _) = ground.start("slow", slow);
     slow.expect("exec", "stuck");
     // Somebody has begun: all are looked at.
-    for _ in 0..20 {
-        Command::new("true").status().expect("true");
-        governor.status();
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    slow.send("go on");
-    slow.kill();
+    let is_held_up = std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            for _ in 0..20 {
+                Command::new("true").status().expect("true");
+                governor.status();
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let answers = poll(LONG / 2, || looks.is_finished().then_some(()));
+        // Whoever is held up is not any more.
+        slow.send("go on");
+        slow.kill();
+        looks.join().expect("it answers then");
+        answers.is_none()
+    });
+    assert!(!is_held_up);
     governor.end();
 }
 

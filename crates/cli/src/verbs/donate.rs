@@ -1,5 +1,6 @@
 //! `clew donate` and `clew pair`.
 
+use std::cell::Cell;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +26,9 @@ use crate::output::{self, Format};
 const ROUND: Duration = Duration::from_millis(100);
 /// How long a code is good for.
 const CODE_LIFE: Duration = Duration::from_secs(600);
+
+/// Who comes to pair and does not know the code is named, the first of them.
+const MOST_NAMED: u32 = 16;
 
 /// What is lent, and to whom.
 #[derive(clap::Args)]
@@ -138,7 +142,13 @@ fn pair_as_donor(listener: &TcpListener, keys: &Keys, over: &AtomicBool) -> Resu
     );
     let since = Instant::now();
     let goes_on = || !over.load(Relaxed) && since.elapsed() < CODE_LIFE;
-    let failed = |from, error: &PairError| remark!("clew: {from}: {error}");
+    let named = Cell::new(0u32);
+    // The code would be out of sight.
+    let failed = |from, error: &PairError| match named.replace(named.get().saturating_add(1)) {
+        ..MOST_NAMED => remark!("clew: {from}: {error}"),
+        MOST_NAMED => remark!("clew: {from}: {error}; no more are named"),
+        _ => {}
+    };
     let name = own_name();
     let know = |key, calls_itself: &str| keys.know_one_more(key, calls_itself);
     let why = match waiting::first(listener, &code, &keys.identity, &name, goes_on, failed, know) {

@@ -177,6 +177,9 @@ fn cut(format: Format, args: CutArgs) -> Result<(), Failure> {
     show(format, &header, &totals, bytes, &format!("wrote {}", output.display()))
 }
 
+/// Apps that an error names, at most.
+const MOST_NAMED: usize = 16;
+
 /// The apps called so.
 fn named(trace: &Trace, names: &[String]) -> Result<BTreeSet<AppId>, Failure> {
     let mut found = BTreeSet::new();
@@ -185,9 +188,11 @@ fn named(trace: &Trace, names: &[String]) -> Result<BTreeSet<AppId>, Failure> {
         let apps = trace.totals().apps.iter().filter(|(_, other)| *other == name);
         found.extend(apps.map(|(app, _)| *app));
         if found.len() == before {
-            let all: Vec<&str> = trace.totals().apps.values().map(String::as_str).collect();
-            let all = all.join(", ");
-            return Err(Failure::Input(anyhow!("no app '{name}' is in the trace, but {all}")));
+            let all = &trace.totals().apps;
+            let mut some: Vec<&str> = all.values().take(MOST_NAMED).map(String::as_str).collect();
+            some.extend((all.len() > MOST_NAMED).then_some("…"));
+            let some = some.join(", ");
+            return Err(Failure::Input(anyhow!("no app '{name}' is in the trace, but {some}")));
         }
     }
     Ok(found)

@@ -1,5 +1,6 @@
 //! Forked processes have their parent's pages, as long as neither writes to them: `statm` has these in each, and memory once.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -31,14 +32,13 @@ impl Governor {
             (is_one || program.own_part < 1.0)
                 && program.own_part_looked.is_none_or(|when| begun - when >= LOOK)
         };
-        let mut due: Vec<(Option<Instant>, SpaceId)> = self
-            .programs
-            .values()
-            .filter(is_due)
-            .map(|program| (program.own_part_looked, program.space))
-            .collect();
-        due.sort_unstable();
-        for (_, space) in due {
+        // Children first: as long as a parent was not looked at it counts for all that they share.
+        let mut due: Vec<&Program> = self.programs.values().filter(is_due).collect();
+        due.sort_unstable_by_key(|program| {
+            (program.own_part_looked, Reverse((program.name.started, program.name.pid)))
+        });
+        let due: Vec<SpaceId> = due.iter().map(|program| program.space).collect();
+        for space in due {
             if let Some(program) = self.programs.get_mut(&space) {
                 program.look_at_own_part(self.page_bytes);
             }

@@ -331,7 +331,10 @@ fn fault_round_trip(handler_cpu: usize, toucher_cpu: Option<usize>) -> Option<u6
                     revents: 0,
                 };
                 // SAFETY: one pollfd that lives across the call.
-                unsafe { libc::poll(&mut poll, 1, 1000) };
+                if unsafe { libc::poll(&mut poll, 1, 1000) } == 0 {
+                    // Nobody touches: there was no thread for it.
+                    break;
+                }
                 let Ok(faults) = uffd.read_faults() else { break };
                 let put = |addr: &u64| uffd.copy(*addr & !(PAGE as u64 - 1), &page).errno == 0;
                 if !faults.iter().all(put) {
