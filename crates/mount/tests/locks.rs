@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use support::{LONG, Mount, can_run};
 
 #[test]
@@ -86,9 +87,17 @@ impl Locker {
     }
 
     fn answer(&mut self) -> String {
+        assert!(self.has_said(), "no answer");
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
         line.trim_end().to_string()
+    }
+
+    /// Whether it says something in time.
+    fn has_said(&self) -> bool {
+        let mut said = [PollFd::new(self.answers.get_ref(), PollFlags::IN)];
+        !self.answers.buffer().is_empty()
+            || poll(&mut said, Some(&LONG.try_into().unwrap())).unwrap() > 0
     }
 
     fn says(&mut self, order: &str) -> String {
@@ -99,8 +108,11 @@ impl Locker {
 
 impl Drop for Locker {
     fn drop(&mut self) {
+        // Who waits where no signal comes ends with the mount.
         let _ = self.process.kill();
-        let _ = self.process.wait();
+        if !std::thread::panicking() {
+            let _ = self.process.wait();
+        }
     }
 }
 
@@ -296,7 +308,6 @@ fn who_waits_for_a_lock_gets_it_or_is_interrupted() {
 
 /// Whether the first of two has answered, and not the second.
 fn readable_first(one: &Locker, other: &Locker) -> bool {
-    use rustix::event::{PollFd, PollFlags, poll};
     let [one, other] = [one, other].map(|locker| locker.answers.get_ref());
     let mut both = [PollFd::new(one, PollFlags::IN), PollFd::new(other, PollFlags::IN)];
     poll(&mut both, Some(&LONG.try_into().unwrap())).unwrap();
