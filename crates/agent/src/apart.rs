@@ -2,22 +2,22 @@
 //! program's: to whatever number a socket had in the program's table, another thread of it could put something of its
 //! own (dup2), and close it, at any time.
 //!
-//! That thread is told what to do on the stack of who waits for it, who takes no signal meanwhile: a handler that never returns
-//! (longjmp) would take that away. Its own stack is another one, as a program's may be small. It says itself that it is done: what the kernel writes at a thread's end
-//! (CLONE_CHILD_CLEARTID) it does not write where the page is stored just then, and a program may have put its stack
-//! anywhere in its memory.
+//! That thread is told what to do on the stack of who waits for it, who takes no signal meanwhile: a handler that never
+//! returns (longjmp) would take that away. Its own stack is another one, as a program's may be small. It says itself that it
+//! is done: what the kernel writes at a thread's end (CLONE_CHILD_CLEARTID) it does not write where the page is stored just
+//! then, and a program may have put its stack anywhere in its memory.
 
 use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
-use crate::sys::{Timespec, exit_thread, nr, pause, spawn_thread, syscall4, syscall6};
+use crate::sys::{
+    FUTEX_WAIT, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ_WRITE, SIG_SETMASK, Timespec, exit_thread,
+    nr, pause, spawn_thread, syscall4, syscall6,
+};
 
-const SIG_SETMASK: usize = 2;
-const READ_WRITE: usize = 3;
-/// Private memory of no file.
-const OWN: usize = 0x22;
 /// Between two looks at whether it is gone, which is a moment after it has ended.
 const PAUSE_NANOSECONDS: i64 = 20_000;
 
+const OWN: usize = MAP_PRIVATE | MAP_ANONYMOUS;
 /// Of its stack.
 const STACK_BYTES: usize = 16 << 10;
 
@@ -37,7 +37,7 @@ pub(crate) fn apart(work: &mut dyn FnMut()) -> bool {
     // SAFETY: all that is pointed to lives until the thread has ended, which is waited for; nobody else has the new memory,
     // and no handler runs here meanwhile.
     unsafe {
-        let stack = syscall6(nr::MMAP, 0, STACK_BYTES, READ_WRITE, OWN, usize::MAX, 0);
+        let stack = syscall6(nr::MMAP, 0, STACK_BYTES, PROT_READ_WRITE, OWN, usize::MAX, 0);
         if stack < 0 {
             return false;
         }
@@ -74,7 +74,6 @@ unsafe extern "C" fn begin(task: usize) -> ! {
     exit_thread()
 }
 
-const FUTEX_WAIT: usize = 0;
 const FUTEX_WAKE: usize = 1;
 
 /// Waits until this thread has ended, and is counted no more.

@@ -17,11 +17,12 @@ use crate::home::Home;
 use crate::kept::{Inherited, KEPT, STARTED, STARTING, State, seccomp, started};
 use crate::protocol::{AREA_BYTES, ENV_APP, ENV_SOCKET, MAX_NAME};
 use crate::serve;
-use crate::sys::{Timespec, close, errno, exit, nr, spawn_sharing_memory, syscall4};
+use crate::sys::{
+    FUTEX_WAIT, SIG_SETMASK, Timespec, close, errno, exit, nr, spawn_sharing_memory, syscall4,
+};
 
 const O_CLOEXEC: usize = 0o2000000;
 const F_DUPFD_CLOEXEC: usize = 1030;
-const SIG_SETMASK: usize = 2;
 const WNOHANG: usize = 1;
 const WALL: usize = 0x4000_0000;
 /// Where in the area the stack of the go-between ends; the agent's is above.
@@ -285,7 +286,6 @@ unsafe fn spawn_agent(area: usize) -> bool {
 /// # Safety
 /// As [`started`].
 unsafe fn has_started(area: usize) -> bool {
-    const FUTEX_WAIT: usize = 0;
     const SIGKILL: usize = 9;
     // SAFETY: as the caller says.
     let word = unsafe { started(area) };

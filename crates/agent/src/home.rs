@@ -11,7 +11,7 @@
 //! All but the beacon is kept out of forked children: who has something of it would have it where its own agent's is to be.
 
 use crate::protocol::{AREA_BYTES, BUFFER_BYTES, SLOTS};
-use crate::sys::{nr, syscall4, syscall6};
+use crate::sys::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ_WRITE, nr, syscall4, syscall6};
 
 const PAGE: usize = 4096;
 /// Bytes of the staging area.
@@ -19,11 +19,8 @@ pub(crate) const STAGING_BYTES: usize = SLOTS * PAGE;
 const BEFORE_STAGING: usize = PAGE + AREA_BYTES + BUFFER_BYTES;
 
 const PROT_NONE: usize = 0;
-const PROT_READ_WRITE: usize = 3;
 const MAP_SHARED: usize = 1;
-const MAP_PRIVATE: usize = 2;
 const MAP_FIXED: usize = 0x10;
-const MAP_ANONYMOUS: usize = 0x20;
 const MAP_NORESERVE: usize = 0x4000;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MADV_DONTNEED: usize = 4;

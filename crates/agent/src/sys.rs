@@ -188,6 +188,15 @@ unsafe fn clone(
     result
 }
 
+/// How of rt_sigprocmask(2): the mask is this one.
+pub const SIG_SETMASK: usize = 2;
+/// Operation of futex(2).
+pub const FUTEX_WAIT: usize = 0;
+/// Of mmap(2) and mprotect(2).
+pub const PROT_READ_WRITE: usize = 3;
+pub const MAP_PRIVATE: usize = 2;
+pub const MAP_ANONYMOUS: usize = 0x20;
+
 /// A span, or a time, as the kernel has it.
 #[repr(C)]
 pub struct Timespec {

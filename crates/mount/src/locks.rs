@@ -6,7 +6,8 @@
 //!
 //! Nobody waits below, where nothing could interrupt it: one thread tries again for all who wait.
 //!
-//! Lock order: `waiting` and `owners` are never held together, nor during an attempt or an answer.
+//! Lock order: `waiting` and `owners` are never held together. `waiting` is held during no attempt and no answer, `owners` only
+//! during calls that do not wait; files are opened without.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -171,7 +172,8 @@ impl Locks {
                 place.insert(Owner { file, may_write, read, pid: bytes.pid, handles })
             }
             // It was closed meanwhile, by another thread.
-            (Entry::Vacant(_), None) => return Err(Errno::NOLCK),
+            (Entry::Vacant(_), None) if unlocks => return Ok(()),
+            (Entry::Vacant(_), None) => return Err(Errno::AGAIN),
         };
         if !owner.handles.contains(&handle) {
             owner.handles.push(handle);

@@ -27,11 +27,12 @@ pub type Stranger = (Box<Candidate>, u64);
 /// Prepares whoever comes, until nobody can come any more.
 pub fn prepare(shared: &Arc<Shared>, strangers: &Receiver<Stranger>, answer: &Sender<Message>) {
     let mut asked: Vec<(Asked, u64)> = Vec::new();
-    let tell = |ticket, pid, outcome: Result<Arc<Process>, AttachError>| {
+    let mut ctx = MoverContext::default();
+    let mut tell = |ticket, pid, outcome: Result<Arc<Process>, AttachError>| {
         let outcome = outcome.map_err(|error| (pid, error));
         let mut done = Done { ticket, ..Done::default() };
         if let Ok(process) = &outcome {
-            let (found, _) = scan(shared, process, &mut MoverContext::default());
+            let (found, _) = scan(shared, process, &mut ctx);
             (done.events, done.alone) = (found.events, found.alone);
             done.process = Some(process.clone());
         }
