@@ -290,6 +290,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         handed_out: Mutex::new(HandedOut::default()),
         cache_pages: config.cache_bytes / PAGE_BYTES as u64,
         pool,
+        passes_direct: AtomicBool::new(false),
         counters,
         timeout: config.timeout,
         written: Mutex::new(HashMap::new()),

@@ -133,6 +133,9 @@ impl Filesystem for Files {
             // The kernel goes without.
             let _ = config.add_capabilities(wanted);
         }
+        // Without it, what is opened for direct I/O could not be mapped to be shared.
+        let may_map = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
+        self.0.passes_direct.store(may_map, Relaxed);
         let _ = config.set_max_write(MAX_READ_BYTES);
         Ok(())
     }

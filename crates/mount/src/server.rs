@@ -62,6 +62,8 @@ pub struct Server {
     pub cache_pages: u64,
     /// None if the files are only passed through.
     pub pool: Option<Pool>,
+    /// Whether the kernel passes on what is asked of a file that is open for direct I/O, and nothing else.
+    pub passes_direct: AtomicBool,
     /// What happened.
     pub counters: Arc<Counters>,
     /// How long the kernel may believe what it was told of names and attributes.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use support::{Chance, Mount, can_run, settle};
 
 /// Files are no longer than this.
@@ -39,19 +40,24 @@ fn name(chance: &mut Chance) -> PathBuf {
     format!("d{}/f{}", chance.below(2), chance.below(4)).into()
 }
 
-/// Writes or reads through a shared mapping, by a process of its own.
-fn mapped(path: &Path, offset: u64, data: Option<&[u8]>) -> std::io::Result<Vec<u8>> {
-    let program = "import mmap,sys\n\
+/// Writes or reads through a shared mapping of what was opened with `flags`, by a process of its own.
+fn mapped(
+    path: &Path,
+    flags: OFlags,
+    offset: u64,
+    data: Option<&[u8]>,
+) -> std::io::Result<Vec<u8>> {
+    let program = "import mmap,os,sys\n\
         data=sys.stdin.buffer.read()\n\
         o=int(sys.argv[2])\n\
-        f=open(sys.argv[1],'r+b')\n\
-        m=mmap.mmap(f.fileno(),0)\n\
+        m=mmap.mmap(os.open(sys.argv[1],int(sys.argv[3])),0)\n\
         if data: m[o:o+len(data)]=data\n\
         sys.stdout.buffer.write(m[:])\n";
     let mut child = Command::new("python3")
         .args(["-c", program])
         .arg(path)
         .arg(offset.to_string())
+        .arg((OFlags::RDWR | flags).bits().to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -61,14 +67,21 @@ fn mapped(path: &Path, offset: u64, data: Option<&[u8]>) -> std::io::Result<Vec<
     Ok(output.stdout)
 }
 
-/// Reads one page past the page cache.
-fn direct(path: &Path, page: u64) -> std::io::Result<Vec<u8>> {
-    let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+/// Reads one page past the page cache, or writes it.
+fn direct(path: &Path, page: u64, data: Option<&[u8]>) -> std::io::Result<Vec<u8>> {
+    let flags = OFlags::DIRECT.bits() as i32;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(data.is_some()).custom_flags(flags).open(path)?;
     let mut room = vec![0; 8192];
     let start = room.as_ptr().align_offset(4096);
-    let read = file.read_at(&mut room[start..start + 4096], page * 4096)?;
-    Ok(room[start..start + read].to_vec())
+    let aligned = &mut room[start..start + 4096];
+    if let Some(data) = data {
+        aligned.copy_from_slice(data);
+        file.write_all_at(aligned, page * 4096)?;
+        aligned.fill(0);
+    }
+    let read = file.read_at(aligned, page * 4096)?;
+    Ok(aligned[..read].to_vec())
 }
 
 fn compare(mount: &Mount, what: &str) {
@@ -124,9 +137,15 @@ fn step(mount: &Mount, chance: &mut Chance) -> String {
             });
             what
         }
-        50..60 => {
+        50..57 => {
             let what = format!("direct read {file:?} {}", offset / 4096);
-            both(&at, &plain, &what, |root| direct(&root.join(&file), offset / 4096));
+            both(&at, &plain, &what, |root| direct(&root.join(&file), offset / 4096, None));
+            what
+        }
+        57..60 => {
+            let data = chance.bytes(4096);
+            let what = format!("direct write {file:?} {}", offset / 4096);
+            both(&at, &plain, &what, |root| direct(&root.join(&file), offset / 4096, Some(&data)));
             what
         }
         60..66 => {
@@ -161,13 +180,14 @@ fn step(mount: &Mount, chance: &mut Chance) -> String {
         }
         81..84 => {
             let size = fs::metadata(plain.join(&file)).map_or(0, |file| file.len());
-            let what = format!("map {file:?} {offset} {len}");
+            let flags = [OFlags::empty(), OFlags::DIRECT][chance.below(2) as usize];
+            let what = format!("map {file:?} {flags:?} {offset} {len}");
             if size == 0 {
                 return what;
             }
             let offset = offset % size;
             let data = chance.bytes((len as u64).min(size - offset) as usize);
-            both(&at, &plain, &what, |root| mapped(&root.join(&file), offset, Some(&data)));
+            both(&at, &plain, &what, |root| mapped(&root.join(&file), flags, offset, Some(&data)));
             what
         }
         84..94 => {

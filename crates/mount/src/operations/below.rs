@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -163,6 +164,10 @@ impl Files {
             answer |= FopenFlags::FOPEN_KEEP_CACHE;
         } else {
             self.0.handed_out.lock().forget(inode.node);
+        }
+        // The kernel would ask for the attributes before each read, as if it kept what it reads.
+        if !is_cached(OpenFlags(flags)) && self.0.passes_direct.load(Relaxed) {
+            answer |= FopenFlags::FOPEN_DIRECT_IO;
         }
         let handle =
             self.0.files.add(OpenFile { inode, file, direct, has_locked: AtomicBool::new(false) });

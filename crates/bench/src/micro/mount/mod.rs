@@ -1,5 +1,6 @@
-//! `clew mount`: a read that the pool answers, beside the same one of the disk past the page cache; and a file that is
-//! read in a row with nothing of it in the pool, beside a plain FUSE server and beside the same server without a pool.
+//! `clew mount`: a read that the pool answers, beside the same one of the disk past the page cache, and beside the same one of a
+//! plain FUSE server whose file is in the page cache below: the way to a server and back, which no mount can do without; and a file
+//! that is read in a row with nothing of it in the pool, beside a plain FUSE server and beside the same server without a pool.
 //!
 //! All in one run, in turn. The same places are read of both sides, and what they gave is compared. Before each reading in
 //! a row the file is given another time, so that the pool has nothing of it and takes its pages, as it would of
@@ -53,7 +54,7 @@ pub fn measure(
     progress: &dyn Progress,
 ) -> Result<Vec<Measured>, BenchError> {
     check_place(scratch)?;
-    let steps = 3 + 5 * config.repetitions as u64;
+    let steps = 3 + 7 * config.repetitions as u64;
     progress.begin("mount: writing two files", steps);
     let lower = place(scratch, "lower")?;
     let bytes = config.pages * PAGE;
@@ -73,19 +74,27 @@ pub fn measure(
 
     let (pool, disk) = (direct(&with.at.join(HIT)), direct(&hit));
     let (pool, disk) = (pool.map_err(read_error)?, disk.map_err(read_error)?);
-    let mut hits: [[Sides; 2]; 2] = Default::default();
+    let warm = direct(&bare.at.join(plain::FILE)).map_err(read_error)?;
+    let mut hits: [[Sides; 3]; 2] = Default::default();
     let mut rows: [Vec<f64>; 3] = Default::default();
     for repetition in 0..config.repetitions {
         let seed = config.seed + repetition as u64;
-        for ((len, _, count), [ours, theirs]) in READS.iter().zip(&mut hits) {
+        for ((len, _, count), [ours, theirs, way]) in READS.iter().zip(&mut hits) {
             let from_pool = at_random(&pool, bytes, *len, *count, seed)?;
             let from_disk = at_random(&disk, bytes, *len, *count, seed)?;
             if from_pool.checksum != from_disk.checksum {
                 return Err(BenchError::WrongContents { side: "the mount", pages: 1 });
             }
+            progress.step("reads at random, of the pool and of the disk");
+            read_through(&row)?;
+            let from_plain = at_random(&warm, bytes, *len, *count, seed)?;
+            if from_pool.checksum != from_plain.checksum {
+                return Err(BenchError::WrongContents { side: "the plain server", pages: 1 });
+            }
             ours.add(from_pool);
             theirs.add(from_disk);
-            progress.step("reads at random, of the pool and of the disk");
+            way.add(from_plain);
+            progress.step("reads at random, of a plain server");
         }
         for (server, us) in [&with, &bare, &without].into_iter().zip(&mut rows) {
             renew(&row)?;
@@ -96,15 +105,17 @@ pub fn measure(
     let whole = with.status()?;
     progress.done("mount: what the mount gave is what the disk has");
     let mut measured = Vec::new();
-    for ((_, case, _), [ours, theirs]) in READS.iter().zip(&hits) {
+    for ((_, case, _), [ours, theirs, way]) in READS.iter().zip(&hits) {
         let ours = ours.costs().with("pool_pages_pct", held);
-        measured.push(Measured::of(
-            "mount",
-            case,
-            "one read",
-            ours,
-            ("disk O_DIRECT", theirs.costs()),
-        ));
+        for (name, peer) in [("disk O_DIRECT", theirs), ("plain FUSE", way)] {
+            measured.push(Measured::of(
+                "mount",
+                case,
+                "one read",
+                ours.clone(),
+                (name, peer.costs()),
+            ));
+        }
     }
     let [ours, plain, without] = rows.map(|us| {
         let costs = Costs::of(&us);
@@ -147,6 +158,13 @@ fn write(path: &Path, bytes: u64, seed: u64) -> Result<(), BenchError> {
     };
     written().map_err(failed)?;
     forget(path)
+}
+
+/// Has the page cache have all of a file.
+fn read_through(path: &Path) -> Result<(), BenchError> {
+    let read = || std::io::copy(&mut File::open(path)?, &mut std::io::sink());
+    read().map_err(read_error)?;
+    interrupt::check()
 }
 
 /// Has a file be another for whoever goes by its time, with the same contents, and waits until it counts as left alone.
