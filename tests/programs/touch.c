@@ -12,6 +12,7 @@
 //     probe PAGE            read a page, SIGBUS is caught    "right", "wrong" or "bus at HEX"
 //     leave                 its first thread ends, another goes on  "left"
 //     sum                   checksum over all bytes         "sum HEX bad B"
+//     longest               of a page, while the last sum was made  "longest MICROSECONDS"
 //     fork-sum              a child computes the sum        "fork-sum HEX bad B"
 //     fork-keep             a child stays                   "child PID"
 //     child COMMAND...      the child obeys                 (its own answer, or "child gone")
@@ -51,6 +52,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -120,15 +122,27 @@ static int check(uint64_t page) {
     return bad != 0;
 }
 
+static uint64_t now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * UINT64_C(1000000) + now.tv_nsec / 1000;
+}
+
+static uint64_t longest_us;
+
 static uint64_t sum(int *bad) {
     uint64_t total = seed;
+    longest_us = 0;
     for (uint64_t page = 0; page < count; page++) {
         if (versions[page] == unmapped) continue;
+        uint64_t begin = now_us();
         const volatile uint64_t *from = (uint64_t *)(pages + page * page_size);
         uint64_t of_page = page;
         for (size_t i = 0; i < page_size / 8; i++) of_page = of_page * 0x9e3779b97f4a7c15 + from[i];
         total = mix(total ^ of_page);
         *bad += check(page);
+        uint64_t took = now_us() - begin;
+        if (took > longest_us) longest_us = took;
     }
     return total;
 }
@@ -312,6 +326,8 @@ static bool obey(char *line, char **argv) {
         int bad = 0;
         uint64_t total = sum(&bad);
         printf("sum %016" PRIx64 " bad %d\n", total, bad);
+    } else if (!strcmp(line, "longest")) {
+        printf("longest %" PRIu64 "\n", longest_us);
     } else if (!strcmp(line, "fork-sum")) {
         fflush(stdout);
         pid_t pid = fork();

@@ -1,6 +1,7 @@
 //! Links to donors that end, stand still, are half open or lie, donors that die or stand still, and a daemon that is killed
 //! while pages travel: with a second copy of every page nobody ends and no byte is wrong; without one, who loses pages is
-//! ended, and nobody waits for ever. `CLEW_CUTS` says how many (9).
+//! ended, and nobody waits for ever. `CLEW_CUTS` says how many (9). How long one page was waited for at each kind of cut is
+//! printed, and not judged.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -64,6 +65,41 @@ fn is_whole(fixture: &Fixture, program: &mut Program, question: &str, expected: 
     assert_eq!(answer, expected, "{}\n{:?}\n{}", program.report(), fixture.status(), fixture.log());
 }
 
+/// What is done to a donor, its link or the daemon, in turn.
+const KINDS: [&str; 9] = [
+    "link cut",
+    "link stands still",
+    "half open",
+    "donor killed",
+    "link lies",
+    "donor stopped",
+    "daemon killed",
+    "byte inserted",
+    "slow and lossy link",
+];
+
+/// How long a program waited for one page at most, in microseconds, by kind of cut.
+#[derive(Default)]
+struct Stalls([Vec<u64>; KINDS.len()]);
+
+impl Stalls {
+    fn add(&mut self, cut: u64, program: &mut Program) {
+        let answer = program.ask("longest");
+        let us = answer.strip_prefix("longest ").and_then(|us| us.parse().ok());
+        self.0[cut as usize % KINDS.len()].push(us.unwrap_or_else(|| panic!("{answer}")));
+    }
+
+    fn print(&mut self) {
+        for (kind, us) in KINDS.iter().zip(&mut self.0) {
+            us.sort_unstable();
+            let at = |part: usize| us.get((us.len() * part / 100).min(us.len().max(1) - 1));
+            let [p50, p95, longest] = [50, 95, 100].map(|part| at(part).map_or(0, |us| us / 1000));
+            let count = us.len();
+            eprintln!("{kind}: a page waited for at most, ms, of {count}: {p50}, {p95}, {longest}");
+        }
+    }
+}
+
 /// Waits until both donors have everything again: what one of them has missed or lost is copied there from the other one.
 fn heals(fixture: &Fixture, cut: u64) {
     let healed = poll(4 * LONG, || are_up(fixture).then_some(()));
@@ -88,6 +124,7 @@ fn with_a_second_copy_nobody_ends_and_no_byte_is_wrong() {
     let mut programs = [(touch, "sum", sum), (python, "check", digest)];
     let mut random = Random(7);
     let mut travelled = 0;
+    let mut stalls = Stalls::default();
     for cut in 0..cuts() {
         heals(&fixture, cut);
         let both = cut % 4 == 1;
@@ -101,7 +138,7 @@ fn with_a_second_copy_nobody_ends_and_no_byte_is_wrong() {
         let (lends, proxy) = &mut donors.lend[which];
         // Sometimes for longer than a donor is waited for.
         let pause = Duration::from_millis([20, 300, 2000][random.below(3) as usize]);
-        match cut % 9 {
+        match cut % KINDS.len() as u64 {
             0 => proxy.act(Act::Cut),
             1 => proxy.act(Act::Stop),
             2 => proxy.act(Act::HalfOpen),
@@ -122,7 +159,7 @@ fn with_a_second_copy_nobody_ends_and_no_byte_is_wrong() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 sleep(pause);
-                match cut % 9 {
+                match cut % KINDS.len() as u64 {
                     3 => lends.start(),
                     5 => lends.signal("CONT"),
                     _ => {}
@@ -135,10 +172,12 @@ fn with_a_second_copy_nobody_ends_and_no_byte_is_wrong() {
                 is_whole(&fixture, program, question, expected);
             }
         });
+        stalls.add(cut, &mut programs[0].0);
         let status = fixture.status();
         assert!(status.ended_apps.is_empty(), "cut {cut}: {status:?}\n{}", fixture.log());
         travelled += status.donors.iter().map(|donor| donor.sent_bytes).sum::<u64>();
     }
+    stalls.print();
     assert!(travelled > 0, "{:?}", fixture.status());
     heals(&fixture, cuts());
     for (program, ..) in programs {
