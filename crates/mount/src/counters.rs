@@ -24,6 +24,8 @@ pub struct Counters {
     pub pages_from_pool: AtomicU64,
     /// Pages that were read from the lower file.
     pub pages_from_disk: AtomicU64,
+    /// Of these, read before they were asked for.
+    pub pages_read_ahead: AtomicU64,
     /// Pages that were given to the pool.
     pub pages_packed: AtomicU64,
     /// Pages that were not, as too many waited.
@@ -84,6 +86,8 @@ pub struct Status {
     pub pages_from_pool: u64,
     /// Pages read from below.
     pub pages_from_disk: u64,
+    /// Of these, read before they were asked for.
+    pub pages_read_ahead: u64,
     /// Pages that were given to the pool.
     pub pages_packed: u64,
     /// Pages that were not, as too many waited.

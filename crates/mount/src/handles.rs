@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use crate::inodes::Inode;
+use crate::windows::Windows;
 
 /// An open file.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub struct OpenFile {
     pub file: OwnedFd,
     /// For reading past that, where the lower file system can.
     pub direct: Option<OwnedFd>,
+    /// What was read ahead of who reads it in a row.
+    pub windows: Windows,
     /// Whether bytes of it were locked by this one.
     pub has_locked: AtomicBool,
 }

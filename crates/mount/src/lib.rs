@@ -3,7 +3,7 @@
 //!
 //! What the kernel asks for is answered from the pool ([`pages`]) where it can be, wholly or partly, and
 //! from the lower file else, read past the lower page cache. What was read so goes to the pool in the
-//! background ([`packer`]). A FUSE server is not told when the kernel drops a clean page: so it writes down
+//! background ([`packer`]). Who reads a file in a row is read ahead of ([`ahead`]). A FUSE server is not told when the kernel drops a clean page: so it writes down
 //! what it handed out ([`handed_out`]), and once that is more than it may be, tells the kernel to drop
 //! what was handed out longest ago ([`evictor`]). What may enter the pool is a policy's to
 //! say ([`door`]).
@@ -12,12 +12,13 @@
 //! at again at every read, and what is in doubt is dropped. What is changed below is told, too ([`watches`]): so the kernel
 //! drops what it has of it without anybody looking, and forgets names ([`forgetting`]).
 //!
-//! Order of locks: the change lock of a file ([`inodes::Inode::changes`]), then the names, then any one of: the table of
+//! Order of locks: the change lock of a file ([`inodes::Inode::changes`]), then the names, then any one of: the windows of an open file, the table of
 //! inodes, the pool's index, the door's, the watches, the ledger of what was handed out. None is held while the kernel is told to drop
 //! pages: that waits for reads which this server answers.
 #![deny(clippy::print_stderr, clippy::print_stdout)] // Who cannot be heard would end.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod as_user;
 mod buffer;
 mod changed;
@@ -42,6 +43,7 @@ mod reading;
 mod server;
 mod stamp;
 mod watches;
+mod windows;
 mod writing;
 
 pub use counters::{STATUS_NAME, Status, StatusError, status};

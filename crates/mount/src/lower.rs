@@ -9,8 +9,9 @@ use fuser::{FileAttr, INodeNo};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx,
 };
-use rustix::io::{Errno, Result};
+use rustix::io::{Errno, Result, pread};
 
+use crate::PAGE_BYTES;
 use crate::stamp::{FileKey, Stamp, time};
 
 /// What links to our own descriptors are in.
@@ -157,6 +158,25 @@ pub fn device(packed: u32) -> u64 {
     let major = (packed & 0xf_ff00) >> 8;
     let minor = (packed & 0xff) | ((packed >> 12) & 0xf_ff00);
     rustix::fs::makedev(major, minor)
+}
+
+/// Reads until the buffer is full or the file ends.
+///
+/// # Errors
+/// As the system says; what was read before is lost.
+pub fn read_full(file: &OwnedFd, into: &mut [u8], at: u64) -> Result<usize> {
+    let mut done = 0;
+    while done < into.len() {
+        match pread(file, &mut into[done..], at + done as u64) {
+            Ok(0) => break,
+            // The end: direct I/O goes on from whole blocks only.
+            Ok(read) if !(done + read).is_multiple_of(PAGE_BYTES) => return Ok(done + read),
+            Ok(read) => done += read,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit};
 
 use crate::PAGE_BYTES;
+use crate::ahead::Ahead;
 use crate::as_user::leave_reserves;
 use crate::changed::Changed;
 use crate::counters::{Counters, Status};
@@ -290,6 +291,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         handed_out: Mutex::new(HandedOut::default()),
         cache_pages: config.cache_bytes / PAGE_BYTES as u64,
         pool,
+        ahead: Ahead::start().map_err(MountError::Thread)?,
         passes_direct: AtomicBool::new(false),
         counters,
         timeout: config.timeout,

@@ -2,15 +2,15 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustix::io::{Errno, Result, pread};
+use rustix::io::{Errno, Result};
 
 use crate::buffer::AlignedBuffer;
 use crate::counters::add;
 use crate::handles::OpenFile;
-use crate::lower::stat;
+use crate::lower::{read_full, stat};
 use crate::packer::Batch;
 use crate::pages::Epoch;
 use crate::server::{FRESH_MS, Server};
@@ -39,7 +39,7 @@ impl Server {
     /// Reads `size` bytes at `offset` and hands them to `reply`. `cached` says whether the kernel keeps them.
     pub fn read(
         &self,
-        open: &OpenFile,
+        open: &Arc<OpenFile>,
         offset: u64,
         size: u32,
         cached: bool,
@@ -67,7 +67,7 @@ impl Server {
     /// Reads the pages that hold these bytes; nothing if the file ends before.
     fn read_pages(
         &self,
-        open: &OpenFile,
+        open: &Arc<OpenFile>,
         offset: u64,
         size: u32,
         buffer: &mut AlignedBuffer,
@@ -93,7 +93,20 @@ impl Server {
         let fresh_ms = self.now_ms() - FRESH_MS;
         let mut direct = open.direct.as_ref().filter(|_| !inode.was_written_since(fresh_ms));
         let mut fresh = Vec::new();
-        for run in &missing {
+        let mut is_here = false;
+        // Nobody has it: it may be read in a row.
+        if let Some(epoch) = epoch
+            && direct.is_some()
+            && missing == std::slice::from_ref(&pages)
+        {
+            is_here = open.windows.give(&pages, epoch, bytes);
+            self.ahead.asked(open, &pages, stamp, epoch);
+            if is_here {
+                add(&counters.pages_read_ahead, pages.end - pages.start);
+                fresh.push(pages.clone());
+            }
+        }
+        for run in missing.iter().filter(|_| !is_here) {
             let into = part(bytes, &pages, run);
             let at = run.start * PAGE_BYTES as u64;
             let there = (stamp.size - at).min(into.len() as u64) as usize;
@@ -157,20 +170,4 @@ fn part<'a>(bytes: &'a mut [u8], pages: &Range<u64>, run: &Range<u64>) -> &'a mu
     let from = (run.start - pages.start) as usize * PAGE_BYTES;
     let to = (run.end - pages.start) as usize * PAGE_BYTES;
     &mut bytes[from..to]
-}
-
-/// Reads until the buffer is full or the file ends.
-fn read_full(file: &OwnedFd, into: &mut [u8], at: u64) -> Result<usize> {
-    let mut done = 0;
-    while done < into.len() {
-        match pread(file, &mut into[done..], at + done as u64) {
-            Ok(0) => break,
-            // The end: direct I/O goes on from whole blocks only.
-            Ok(read) if !(done + read).is_multiple_of(PAGE_BYTES) => return Ok(done + read),
-            Ok(read) => done += read,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
 }

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Advice, FileType, OFlags, fadvise};
 
 use crate::PAGE_BYTES;
+use crate::ahead::Ahead;
 use crate::changed::Changed;
 use crate::counters::{Counters, Status};
 use crate::handed_out::HandedOut;
@@ -62,6 +63,8 @@ pub struct Server {
     pub cache_pages: u64,
     /// None if the files are only passed through.
     pub pool: Option<Pool>,
+    /// Who reads ahead of whom.
+    pub ahead: Ahead,
     /// Whether the kernel passes on what is asked of a file that is open for direct I/O, and nothing else.
     pub passes_direct: AtomicBool,
     /// What happened.
@@ -179,6 +182,7 @@ impl Server {
             reads_partly: count(&counters.reads_partly),
             pages_from_pool: count(&counters.pages_from_pool),
             pages_from_disk: count(&counters.pages_from_disk),
+            pages_read_ahead: count(&counters.pages_read_ahead),
             pages_packed: count(&counters.pages_packed),
             pages_too_many: count(&counters.pages_too_many),
             pages_unsettled: count(&counters.pages_unsettled),

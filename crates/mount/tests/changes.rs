@@ -4,12 +4,13 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{LONG, Mount, can_run, skip_because};
+use rustix::fs::OFlags;
+use support::{LONG, Mount, can_run, settle, skip_because};
 
 /// Longer than any test takes: what is seen before was not looked for.
 const BELIEVED_MS: u64 = 3_600_000;
@@ -68,6 +69,56 @@ fn what_the_kernel_believes_is_dropped_when_it_changes_below() {
     fs::rename(lower.join("new"), lower.join("other")).unwrap();
     until("a name of another file", || is("other", b"new"));
     assert!(mount.status().changes_told >= 5, "{:?}", mount.status());
+}
+
+/// What was read ahead is of before, whoever changes the file, and how.
+#[test]
+fn who_reads_in_a_row_has_no_byte_of_before_a_change() {
+    if !can_run("who_reads_in_a_row_has_no_byte_of_before_a_change", &[]) {
+        return;
+    }
+    const REQUEST: usize = 128 << 10;
+    // Read so far, and where it changes then.
+    const READ: u64 = 4 * REQUEST as u64;
+    const CHANGED: u64 = READ + 3 * 4096;
+    let mount = Mount::new(8 << 20, 1 << 20);
+    let flags = OFlags::DIRECT.bits() as i32;
+    let open = |path: &Path, writes| {
+        File::options().read(true).write(writes).custom_flags(flags).open(path).unwrap()
+    };
+    let mut room = vec![0; REQUEST + 4096];
+    let start = room.as_ptr().align_offset(4096);
+    let bytes = &mut room[start..start + REQUEST];
+    for (round, through) in [false, true, false, true].into_iter().enumerate() {
+        let name = format!("f{round}");
+        let (lower, at) = (mount.lower().join(&name), mount.at().join(&name));
+        fs::write(&lower, vec![1; 16 * REQUEST]).unwrap();
+        File::open(&lower).unwrap().sync_all().unwrap();
+        settle();
+        let before = mount.status().pages_read_ahead;
+        let file = open(&at, false);
+        for number in 0..4 {
+            file.read_exact_at(bytes, number * REQUEST as u64).unwrap();
+        }
+        until("it is read ahead", || {
+            file.read_exact_at(bytes, READ - REQUEST as u64).unwrap();
+            mount.status().pages_read_ahead > before
+        });
+        let changed = open(if through { &at } else { &lower }, true);
+        bytes.fill(2);
+        changed.write_all_at(&bytes[..4096], CHANGED).unwrap();
+        file.read_exact_at(bytes, READ).unwrap();
+        let changed = (CHANGED - READ) as usize;
+        assert_eq!([bytes[0], bytes[changed], bytes[changed + 4096]], [1, 2, 1], "round {round}");
+        // A part of it that is not there any more.
+        File::options()
+            .write(true)
+            .open(if through { &at } else { &lower })
+            .unwrap()
+            .set_len(READ + 4096)
+            .unwrap();
+        assert_eq!(file.read_at(bytes, READ).unwrap(), 4096, "round {round}");
+    }
 }
 
 /// A process that maps a file, and says of which byte it begins whenever it is asked.

@@ -161,6 +161,7 @@ fn show(format: Format, status: &Status) -> Result<(), Failure> {
         row("by pool and disk together", status.reads_partly.to_string()),
         row("pages from the pool", status.pages_from_pool.to_string()),
         row("pages from disk", status.pages_from_disk.to_string()),
+        row("of these read ahead", status.pages_read_ahead.to_string()),
         row("pages not worth their room", status.pages_rejected.to_string()),
         row("pages taken from the page cache", status.pages_evicted.to_string()),
         row("pages the kernel dropped by itself", status.pages_dropped_by_kernel.to_string()),

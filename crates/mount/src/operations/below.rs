@@ -27,6 +27,7 @@ use crate::handles::OpenFile;
 use crate::inodes::{Inode, ROOT};
 use crate::lower::{self, beneath, checked, stat};
 use crate::stamp::Stamp;
+use crate::windows::Windows;
 use crate::writing::SET_ID;
 
 use super::{Files, Result};
@@ -169,8 +170,13 @@ impl Files {
         if !is_cached(OpenFlags(flags)) && self.0.passes_direct.load(Relaxed) {
             answer |= FopenFlags::FOPEN_DIRECT_IO;
         }
-        let handle =
-            self.0.files.add(OpenFile { inode, file, direct, has_locked: AtomicBool::new(false) });
+        let handle = self.0.files.add(OpenFile {
+            inode,
+            file,
+            direct,
+            windows: Windows::default(),
+            has_locked: AtomicBool::new(false),
+        });
         Ok((FileHandle(handle), answer))
     }
 
