@@ -12,6 +12,44 @@ use crate::error::{BenchError, file_error};
 use crate::programs::Kind;
 use crate::session::{Launch, last_words};
 
+/// How much of what is resident stays with programs behind: a point of the curve between who returns and who is in front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Keep {
+    /// What `clew govern` does by itself.
+    Usual,
+    /// Nothing.
+    None,
+    /// Four tenths.
+    More,
+    /// Eight tenths.
+    Most,
+}
+
+impl Keep {
+    /// All of them.
+    pub const ALL: [Keep; 4] = [Keep::Usual, Keep::None, Keep::More, Keep::Most];
+
+    /// The name of the arm.
+    pub fn arm_name(self) -> &'static str {
+        match self {
+            Keep::Usual => "kernel-zram+govern",
+            Keep::None => "kernel-zram+govern-keep-0",
+            Keep::More => "kernel-zram+govern-keep-40",
+            Keep::Most => "kernel-zram+govern-keep-80",
+        }
+    }
+
+    /// What `clew govern --keep` is told, if anything.
+    fn percent(self) -> Option<&'static str> {
+        match self {
+            Keep::Usual => None,
+            Keep::None => Some("0"),
+            Keep::More => Some("40"),
+            Keep::Most => Some("80"),
+        }
+    }
+}
+
 /// A running governor. Its end ends it; what is swapped out stays with the kernel.
 pub struct Governed {
     child: Child,
@@ -24,6 +62,7 @@ impl Governed {
     /// Starts one for these processes.
     pub fn start(
         exe: PathBuf,
+        keep: Keep,
         ground: &Ground,
         apps: &[(Kind, u32)],
     ) -> Result<Governed, BenchError> {
@@ -32,6 +71,9 @@ impl Governed {
         let budget = ground.total()?;
         let mut argv: Vec<OsString> = vec![exe.into(), "govern".into(), "--orders".into()];
         argv.extend(["--budget".into(), budget.to_string().into()]);
+        if let Some(percent) = keep.percent() {
+            argv.extend(["--keep".into(), percent.into()]);
+        }
         argv.extend(apps.iter().map(|(_, pid)| OsString::from(pid.to_string())));
         let launch = Launch { entrances: ground.group.entrances(), ..Launch::default() };
         let mut child = launch

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::govern::Governed;
+use super::govern::{Governed, Keep};
 use super::limit::{LimitKeeper, MARGIN_BYTES};
 use super::{Arm, ArmKind, Ground, Look, Tally, look_of_kernel};
 use crate::error::BenchError;
@@ -36,8 +36,8 @@ pub struct KernelSwap {
     kind: ArmKind,
     limit: Option<LimitKeeper>,
     hints: Option<Hints>,
-    /// Of a governed arm: the `clew` command, and its governor once programs run.
-    clew: Option<PathBuf>,
+    /// Of a governed arm: the `clew` command and what it is told to keep, and its governor once programs run.
+    clew: Option<(PathBuf, Keep)>,
     governed: Option<Governed>,
     ground: Option<Ground>,
     zram: Option<ZramSwap>,
@@ -64,9 +64,9 @@ impl KernelSwap {
         }
     }
 
-    /// `kernel-zram+govern`, by this `clew` command.
-    pub fn governed(clew: PathBuf) -> KernelSwap {
-        KernelSwap { clew: Some(clew), ..KernelSwap::new(ArmKind::KernelZramGovern) }
+    /// `kernel-zram+govern` and its like, by this `clew` command.
+    pub fn governed(clew: PathBuf, keep: Keep) -> KernelSwap {
+        KernelSwap { clew: Some((clew, keep)), ..KernelSwap::new(ArmKind::Governed(keep)) }
     }
 
     /// Whether its device is a file on a disk.
@@ -84,7 +84,7 @@ impl Arm for KernelSwap {
         match self.kind {
             ArmKind::SwapFile => "flash-swap".to_string(),
             ArmKind::KernelZswap => "zswap".to_string(),
-            ArmKind::KernelZramGovern => "govern".to_string(),
+            ArmKind::Governed(_) => "govern".to_string(),
             _ => "zram".to_string(),
         }
     }
@@ -141,8 +141,8 @@ impl Arm for KernelSwap {
         if self.kind == ArmKind::KernelZramHint {
             self.hints = Some(Hints::of(apps)?);
         }
-        if let (Some(clew), Some(ground)) = (&self.clew, &self.ground) {
-            self.governed = Some(Governed::start(clew.clone(), ground, apps)?);
+        if let (Some((clew, keep)), Some(ground)) = (&self.clew, &self.ground) {
+            self.governed = Some(Governed::start(clew.clone(), *keep, ground, apps)?);
         }
         Ok(())
     }

@@ -29,6 +29,7 @@ use crate::programs::Kind;
 pub use ablation::Ablation;
 pub use donor::DonorScheme;
 pub use flash::FlashScheme;
+pub use govern::Keep;
 use wait::Wait;
 
 /// The arms there are.
@@ -42,7 +43,7 @@ pub enum ArmKind {
     /// The same, told by hints which app comes and goes and what its last relaunch used.
     KernelZramHint,
     /// The same kernel, governed by Clew's policies from outside.
-    KernelZramGovern,
+    Governed(Keep),
     /// A plain swap file on the disk.
     SwapFile,
     /// The same behind the kernel's zswap.
@@ -85,7 +86,7 @@ impl ArmKind {
     /// All.
     pub fn all() -> Vec<ArmKind> {
         let mut all = ArmKind::FULL.to_vec();
-        all.push(ArmKind::KernelZramGovern);
+        all.extend(Keep::ALL.map(ArmKind::Governed));
         all.push(ArmKind::KernelZswap);
         all.push(ArmKind::ClewArcher);
         all.extend(FlashScheme::ALL.map(ArmKind::Flash));
@@ -100,7 +101,7 @@ impl ArmKind {
             ArmKind::Dram => "dram",
             ArmKind::KernelZram => "kernel-zram",
             ArmKind::KernelZramHint => "kernel-zram+hint",
-            ArmKind::KernelZramGovern => "kernel-zram+govern",
+            ArmKind::Governed(keep) => keep.arm_name(),
             ArmKind::SwapFile => "swap-file",
             ArmKind::KernelZswap => "kernel-zswap",
             ArmKind::Flash(scheme) => scheme.arm_name(),
@@ -357,7 +358,7 @@ pub fn make(kind: ArmKind, settings: &ArmSettings) -> Result<Box<dyn Arm>, Bench
         | ArmKind::KernelZramHint
         | ArmKind::KernelZswap
         | ArmKind::SwapFile => Box::new(kernel::KernelSwap::new(kind)),
-        ArmKind::KernelZramGovern => Box::new(kernel::KernelSwap::governed(settings.clew()?)),
+        ArmKind::Governed(keep) => Box::new(kernel::KernelSwap::governed(settings.clew()?, keep)),
         _ => Box::new(clew::Clew::new(kind, settings)?),
     })
 }
