@@ -2,13 +2,24 @@
 //! are. Whatever becomes of the governor, they answer right. Each test has a zram device of its own.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
 
 use clew_bench::cgroup::Cgroup;
 use clew_fixture::governed::{Ground, number, programs, touch};
 use clew_fixture::touch::{BYTES, PAGES};
 use clew_fixture::*;
 use clew_live::programs::advice::{advise, pidfd};
+
+/// A process that does not outlive its test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// Has the kernel take all of a program's pages, as it might by itself.
 fn kernel_takes_all(program: &mut Program) {
@@ -65,6 +76,32 @@ fn a_static_program_is_governed_and_answers_right() {
     program.quit();
     governor.object();
     assert!(governor.0.wait(LONG).success(), "{}", governor.0.errors());
+}
+
+#[test]
+fn who_reads_nothing_of_what_it_says_keeps_it_neither_from_governing_nor_from_its_end() {
+    let Some(ground) = Ground::new("govern::unread", &[]) else { return };
+    let (mut program, _) = ground.start("static", touch(&ground.static_touch(), PAGES));
+    let sum = program.ask("sum");
+    let mut command = clew();
+    command.args(["--format", "json", "govern", "--orders", "--budget", "24MiB"]);
+    command.arg(program.pid.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut governor = Ended(command.spawn().expect("a governor"));
+    let mut orders = governor.0.stdin.take().expect("a pipe");
+    let _unread = governor.0.stdout.take().expect("a pipe");
+    // Each answer is longer than 256 bytes: the pipe has room for 64 KiB of them. Who is told too much does not listen, either.
+    let asking = std::thread::spawn(move || {
+        let _ = orders.write_all("status\n".repeat(2_000).as_bytes());
+        orders
+    });
+    let resident = poll(LONG, || (rss_anon(program.pid) < BYTES / 2).then_some(()));
+    assert!(resident.is_some(), "{} bytes", rss_anon(program.pid));
+    assert_eq!(program.ask("sum"), sum);
+    signal(governor.0.id(), "TERM");
+    let ended = poll(LONG, || governor.0.try_wait().expect("ours"));
+    assert!(ended.is_some(), "it goes on");
+    drop(asking.join());
+    program.quit();
 }
 
 #[test]

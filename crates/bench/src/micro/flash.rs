@@ -96,7 +96,7 @@ fn unavailable(reason: impl ToString) -> BenchError {
 }
 
 /// An empty log that has room for `bytes`.
-fn log_on(file: &Path, bytes: u64) -> Result<Flash, BenchError> {
+pub(super) fn log_on(file: &Path, bytes: u64) -> Result<Flash, BenchError> {
     let config = FlashConfig::default();
     let slot = u64::from(config.segment_bytes);
     let device = FileDevice::open(&Open {

@@ -5,10 +5,12 @@
 //!   for a program that waits, beside a bare request of a few bytes and its answer of 4 KiB.
 //! - `seal`, `open`, `chunks`: what encryption costs. Nothing of ours sends anything unencrypted, so the same chunks are also
 //!   sent by a sender of this benchmark's own ([`plain`]).
+//! - `app-read`: what an app waits for the disk meanwhile ([`app_reads`]).
 //! - `late`: chunks beside one page at a time (RemoteSwap) and a Redis server (CloudSwap), all three by a link with a delay
 //!   at which a page at a time reaches what the paper measured. This kernel or that has no `netem`: the delay is
 //!   [`clew_remote::proxy`]'s.
 
+mod app_reads;
 mod machines;
 mod peers;
 mod plain;
@@ -52,6 +54,7 @@ pub fn measure(
     let mut measured = bench.link()?;
     measured.extend(bench.encryption()?);
     measured.extend(bench.late(scratch)?);
+    measured.extend(bench.app_reads(scratch)?);
     Ok(measured)
 }
 

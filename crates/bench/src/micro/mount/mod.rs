@@ -7,7 +7,7 @@
 //! a file that is read first.
 
 pub mod plain;
-mod reads;
+pub(super) mod reads;
 
 use std::fs::{self, File, FileTimes};
 use std::io::Write;
@@ -60,7 +60,7 @@ pub fn measure(
     let bytes = config.pages * PAGE;
     let (hit, row) = (lower.join(HIT), lower.join(plain::FILE));
     for path in [&hit, &row] {
-        write(path, bytes, config.seed)?;
+        text_file(path, bytes, config.seed)?;
         progress.step("a file is on disk");
     }
     std::thread::sleep(SETTLED);
@@ -141,7 +141,7 @@ fn check_place(scratch: &Path) -> Result<(), BenchError> {
 }
 
 /// A file of text, on disk and not in the page cache.
-fn write(path: &Path, bytes: u64, seed: u64) -> Result<(), BenchError> {
+pub(super) fn text_file(path: &Path, bytes: u64, seed: u64) -> Result<(), BenchError> {
     let failed = file_error("write", path);
     let written = || -> std::io::Result<()> {
         let mut file = File::create(path)?;

@@ -107,6 +107,6 @@ pub fn forget(path: &Path) -> Result<(), BenchError> {
     fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| read_error(error.into()))
 }
 
-pub(super) fn read_error(error: io::Error) -> BenchError {
+pub fn read_error(error: io::Error) -> BenchError {
     BenchError::Unavailable { what: "mount", reason: error.to_string() }
 }

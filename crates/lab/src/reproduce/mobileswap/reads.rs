@@ -18,7 +18,7 @@ pub const FIGURE_6: Figure = Figure {
     run: figure_6,
 };
 
-const WHY: &str = "the model's flash has no queue in which reads wait for writes, so it would say nothing of its own";
+const WHY: &str = "the model's flash has no queue in which reads wait for writes, so it would say nothing of its own; clew bench donors measures it (app-read)";
 
 fn figure_1(_: &mut Desk<'_>) -> Result<Found, LabError> {
     let claim =
