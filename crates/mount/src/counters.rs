@@ -6,7 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use rustix::fs::{getxattr, statfs};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+
+use crate::patience::within;
 
 /// The attribute of the root that says what the mount has done.
 pub const STATUS_NAME: &str = "user.clew.mount";
@@ -124,13 +128,16 @@ pub enum StatusError {
     /// Something else is there.
     #[error("{0} is no clew mount: give the directory where it is mounted")]
     NoMount(PathBuf),
+    /// It does not answer.
+    #[error("{0}: its server does not answer: is it stopped?")]
+    Silent(PathBuf),
     /// It cannot be asked.
     #[error("asking {path}: {source}")]
     Asking {
         /// Where.
         path: PathBuf,
         /// Why.
-        source: rustix::io::Errno,
+        source: Errno,
     },
 }
 
@@ -139,21 +146,26 @@ pub enum StatusError {
 /// # Errors
 /// If there is none, or its server does not answer.
 pub fn status(path: &Path) -> Result<Status, StatusError> {
-    use rustix::io::Errno;
-    let no_mount = || StatusError::NoMount(path.to_path_buf());
     // Of a file in another file system its owner says what he likes.
     const FUSE: u64 = 0x6573_5546;
-    if rustix::fs::statfs(path).is_ok_and(|system| system.f_type as u64 != FUSE) {
-        return Err(no_mount());
-    }
-    let mut text = vec![0; 16 << 10];
-    let len = match rustix::fs::getxattr(path, STATUS_NAME, &mut text[..]) {
-        Ok(len) => len,
-        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => return Err(no_mount()),
-        Err(source) => return Err(StatusError::Asking { path: path.to_path_buf(), source }),
-    };
+    let no_mount = || StatusError::NoMount(path.to_path_buf());
+    let asked = path.to_path_buf();
+    let said = within(move || {
+        if statfs(&asked).is_ok_and(|system| system.f_type as u64 != FUSE) {
+            return Err(Errno::NODATA);
+        }
+        let mut text = vec![0; 16 << 10];
+        let len = getxattr(&asked, STATUS_NAME, &mut text[..])?;
+        text.truncate(len);
+        Ok(text)
+    });
+    let text = said.map_err(|error| match error {
+        Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE => no_mount(),
+        Errno::TIMEDOUT => StatusError::Silent(path.to_path_buf()),
+        source => StatusError::Asking { path: path.to_path_buf(), source },
+    })?;
     // Anybody may give a directory of his an attribute of that name.
-    serde_json::from_slice(&text[..len]).map_err(|_| no_mount())
+    serde_json::from_slice(&text).map_err(|_| no_mount())
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ mod names;
 mod operations;
 mod packer;
 mod pages;
+mod patience;
 mod place;
 mod reading;
 mod server;

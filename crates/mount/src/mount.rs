@@ -78,6 +78,9 @@ pub enum MountError {
         /// What.
         source: Errno,
     },
+    /// What is mounted there does not answer.
+    #[error("{0}: a mount is there whose server does not answer: is it stopped?")]
+    Silent(PathBuf),
     /// It is for root.
     #[error("only root may let other users use a mount")]
     NotRoot,
@@ -256,7 +259,10 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
     let forbids_programs = forbids_programs(&root).map_err(at(&config.directory))?;
     let find = || place(&config.mount_point, config.may_follow).map_err(at(&config.mount_point));
     let (mut directory, mut path) = find()?;
-    let cleared = clear_dead(&path).map_err(at(&path))?;
+    let cleared = clear_dead(&path).map_err(|error| match error {
+        Errno::TIMEDOUT => MountError::Silent(path.clone()),
+        error => at(&path)(error),
+    })?;
     if cleared {
         (directory, path) = find()?;
     }

@@ -12,6 +12,8 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, fstat, op
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
+use crate::patience::within;
+
 /// What is mounted, as the list of mounts has it.
 pub const SOURCE: &str = "clew";
 /// Of these types: which of them depends on who mounted it.
@@ -138,9 +140,13 @@ pub fn place(directory: &Path, may_follow: bool) -> Result<(OwnedFd, PathBuf), E
 }
 
 /// Takes a mount of ours out of the tree whose server is dead; true if there was one. Others are left alone.
+///
+/// # Errors
+/// As the system says; `TIMEDOUT` if its server is there, and does not answer.
 pub fn clear_dead(path: &Path) -> Result<bool, Errno> {
     let root = named(path)?;
-    match fstat(&root) {
+    let asked = root.try_clone().map_err(|_| Errno::MFILE)?;
+    match within(move || fstat(asked)) {
         Ok(_) => return Ok(false),
         Err(Errno::NOTCONN) => {}
         Err(error) => return Err(error),

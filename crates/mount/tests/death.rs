@@ -5,7 +5,11 @@ mod support;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
+use clew_core::CodecKind;
+use clew_mount::{Leaves, MountConfig, MountError, StatusError, status};
+use rustix::io::Errno;
 use support::{Chance, Mount, can_run, settle};
 
 #[test]
@@ -47,15 +51,46 @@ fn readers_get_errors_and_the_next_server_takes_the_place() {
                 });
             }
             while good.load(Relaxed) < 300 {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
             over.store(true, Relaxed);
             mount.kill();
         });
         let error = File::open(&path).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+        assert_eq!(error.raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
         // A write is what it was: there, or not.
         mount.start(4 << 20, 256 << 10);
         assert!(fs::read(&path).unwrap() == data, "round {round}");
     }
+}
+
+/// Who asks a mount whose server is stopped, or would mount there, is told so, and waits no longer than that takes.
+#[test]
+fn who_asks_a_server_that_is_stopped_is_told_that_it_does_not_answer() {
+    if !can_run("who_asks_a_server_that_is_stopped_is_told_that_it_does_not_answer", &[]) {
+        return;
+    }
+    let mount = Mount::new(1 << 20, 1 << 20);
+    fs::write(mount.lower().join("f"), b"text").unwrap();
+    assert_eq!(fs::read(mount.at().join("f")).unwrap(), b"text");
+    mount.stop();
+    let asked = status(&mount.at());
+    assert!(matches!(asked, Err(StatusError::Silent(_))), "{asked:?}");
+    let config = MountConfig {
+        directory: mount.lower(),
+        mount_point: mount.at(),
+        memory_bytes: 1 << 20,
+        cache_bytes: 1 << 20,
+        codec: CodecKind::Lz4,
+        leaves: Leaves::Oldest,
+        selective: false,
+        allow_other: false,
+        may_follow: true,
+        timeout: Duration::ZERO,
+    };
+    let mounted = clew_mount::mount(config);
+    assert!(matches!(mounted, Err(MountError::Silent(_))), "{mounted:?}");
+    mount.go_on();
+    assert_eq!(fs::read(mount.at().join("f")).unwrap(), b"text");
+    assert!(status(&mount.at()).is_ok());
 }
