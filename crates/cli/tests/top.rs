@@ -129,6 +129,18 @@ fn it_outlives_daemons_and_ends_in_order() {
     program.quit();
 }
 
+/// There is no such terminal, but anybody may say so.
+#[test]
+fn a_terminal_that_says_it_is_larger_than_any_is_not_drawn_on() {
+    let fixture = Fixture::start("64MiB");
+    let terminal = Terminal::open(1100, 1000);
+    let mut child = start(&terminal, &fixture, &[]);
+    let status = wait_for_end(&mut child, LONG).expect("it ends");
+    assert_eq!(status.code(), Some(1), "{}", terminal.screen());
+    terminal.wait(LONG, |screen| screen.contains("1100 columns and 1000 lines"));
+    assert!(terminal.is_as_before());
+}
+
 #[test]
 fn scripts_get_one_snapshot() {
     let Some((mut fixture, program, _)) = swapped_out("top::scripts", &ZRAM) else { return };

@@ -51,7 +51,7 @@ pub fn run(socket: &Path, interval: Duration, order: Order) -> Result<(), Failur
     let mut is_new = true;
     while !ends.load(Ordering::SeqCst) {
         if is_new {
-            screen.draw(|frame| draw(frame, &top.shown())).context("the terminal")?;
+            screen.show(|frame| draw(frame, &top.shown())).context("the terminal")?;
         }
         is_new = top.take(&looks)?;
         match event::poll(if is_new { Duration::ZERO } else { HEEDS }) {

@@ -2,32 +2,46 @@
 //! order, by an error, by a panic or by a signal.
 
 use std::io;
-use std::ops::{Deref, DerefMut};
 
-use ratatui::DefaultTerminal;
+use ratatui::crossterm::terminal;
+use ratatui::{DefaultTerminal, Frame};
+
+/// What a terminal has at most, columns times lines; each takes a hundred bytes.
+const MOST_CELLS: u32 = 1 << 20;
 
 /// The whole screen. Dropping it gives the terminal back; so does a panic, before its message.
 pub struct Screen(DefaultTerminal);
 
 impl Screen {
     /// Takes the terminal.
+    ///
+    /// # Errors
+    /// If there is none, or it says that it is larger than any.
     pub fn enter() -> io::Result<Screen> {
+        check_size()?;
         ratatui::try_init().map(Screen).inspect_err(|_| ratatui::restore())
     }
 }
 
-impl Deref for Screen {
-    type Target = DefaultTerminal;
-
-    fn deref(&self) -> &DefaultTerminal {
-        &self.0
+impl Screen {
+    /// Draws, whatever its size is by now.
+    ///
+    /// # Errors
+    /// If it cannot be written to, or says that it is larger than any.
+    pub fn show(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        check_size()?;
+        self.0.draw(draw).map(|_| ())
     }
 }
 
-impl DerefMut for Screen {
-    fn deref_mut(&mut self) -> &mut DefaultTerminal {
-        &mut self.0
+fn check_size() -> io::Result<()> {
+    let (columns, lines) = terminal::size()?;
+    if u32::from(columns) * u32::from(lines) <= MOST_CELLS {
+        return Ok(());
     }
+    Err(io::Error::other(format!(
+        "it says that it has {columns} columns and {lines} lines, which is too much to draw"
+    )))
 }
 
 impl Drop for Screen {
@@ -53,7 +67,7 @@ mod tests {
     fn a_panic_gives_the_terminal_back() {
         if std::env::var_os(PANICS).is_some() {
             let mut screen = Screen::enter().expect("a terminal");
-            screen.draw(|frame| frame.render_widget("drawn", frame.area())).expect("drawn");
+            screen.show(|frame| frame.render_widget("drawn", frame.area())).expect("drawn");
             // Until it was seen that the terminal is taken.
             std::io::stdin().read_line(&mut String::new()).expect("a key");
             panic!("on purpose");
