@@ -5,6 +5,7 @@
 //     guard FIRST COUNT DONE    MADV_GUARD_INSTALL, of which DONE pages come to pass    "guard ERRNO"
 //     unguard FIRST COUNT       MADV_GUARD_REMOVE                                       "unguard ERRNO"
 //     wipe FIRST COUNT          MADV_WIPEONFORK                                         "wipe ERRNO"
+//     vwipe FIRST COUNT         the same, by a child of vfork                           "vwipe ERRNO"
 //     keep FIRST COUNT          MADV_KEEPONFORK                                         "keep ERRNO"
 //     lock FIRST COUNT          mlock                                                   "lock ERRNO"
 //     unmap FIRST COUNT         munmap                                                  "unmap ERRNO"
@@ -15,6 +16,8 @@
 //                               a child of vfork does it                                "enlarge ERRNO"
 //     vforked, threaded         a child of vfork, or a thread that ends, installs a filter of system
 //                               calls that allows all                                   "vforked ERRNO"
+//     elsewhere                 its root is one without the daemon's socket from now on;
+//                               a page of its own gets MADV_WIPEONFORK                        "elsewhere ERRNO"
 //     check                     read everything                                         "bad N"
 //     fork FIRST COUNT          a child reads everything, gives MADV_WIPEONFORK if
 //                               COUNT is not 0, and has a child of its own read it      "bad N"
@@ -175,6 +178,23 @@ static int filter_in_thread(void) {
     return failed;
 }
 
+// The child has this memory, and a number of its own.
+static int wipe_in_child(char *at, size_t bytes) {
+    int status;
+    pid_t child = vfork();
+    if (child == 0) _exit(madvise(at, bytes, MADV_WIPEONFORK) ? errno : 0);
+    if (child < 0 || waitpid(child, &status, 0) < 0) return -1;
+    errno = WEXITSTATUS(status);
+    return errno ? -1 : 0;
+}
+
+// As a server that shuts itself in and then asks its library for random numbers.
+static int wipe_elsewhere(void) {
+    if (chroot("/proc/self/task") || chdir("/")) return -1;
+    char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return page == MAP_FAILED ? -1 : madvise(page, PAGE, MADV_WIPEONFORK);
+}
+
 int main(void) {
     memory = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 3;
@@ -199,6 +219,11 @@ int main(void) {
         } else if (strcmp(verb, "wipe") == 0) {
             failed = madvise(at, bytes, MADV_WIPEONFORK);
             if (!failed) memset(is_wiped + first, 1, count);
+        } else if (strcmp(verb, "vwipe") == 0) {
+            failed = wipe_in_child(at, bytes);
+            if (!failed) memset(is_wiped + first, 1, count);
+        } else if (strcmp(verb, "elsewhere") == 0) {
+            failed = wipe_elsewhere();
         } else if (strcmp(verb, "keep") == 0) {
             failed = madvise(at, bytes, MADV_KEEPONFORK);
             if (!failed) memset(is_wiped + first, 0, count);

@@ -15,6 +15,7 @@ use crate::libc_errno::{self, as_libc};
 use crate::protocol::{Header, Hello, Kind, MAGIC, MAX_NAME, RANGE_BYTES, VERSION};
 use crate::serve::{POLLIN, Patience, Pollfd, connect, send};
 use crate::sys::{Timespec, close, errno, nr, pause, syscall4, syscall6};
+use crate::taken;
 
 /// `ioctl` request of the kernel.
 pub const UFFDIO_REGISTER: usize = 0xc020_aa00;
@@ -97,6 +98,12 @@ pub(crate) fn ask(range: Option<[usize; 2]>) -> Answer {
         }
         if answer != Answer::Lost {
             return answer;
+        }
+        // Perhaps it cannot be found from where this process is by now (chroot, another user). What was never registered needs
+        // nobody: it has the advice by now, and what has that is not registered.
+        let mut is_free = false;
+        if range.is_some_and(|range| apart(&mut || is_free = taken::is_free(range)) && is_free) {
+            return Answer::Gone;
         }
         // Who installs a filter does not wait until a daemon serves.
         drop(asking);

@@ -31,6 +31,7 @@ pub mod protocol;
 pub mod serve;
 pub mod shut_in;
 pub mod sys;
+mod taken;
 pub mod users;
 
 #[cfg(clew_preload)]

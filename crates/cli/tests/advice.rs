@@ -126,6 +126,29 @@ fn advice_that_nobody_can_be_asked_about_is_refused() {
     end(fixture, program);
 }
 
+/// Its memory is its program's, and the daemon knows its number for nobody's.
+#[test]
+fn advice_of_a_child_that_shares_memory_counts() {
+    let Some((fixture, mut program)) = swapped_out("advice::vfork") else { return };
+    program.expect("vwipe 500 1000", "vwipe 0");
+    program.expect("fork", "bad 0");
+    program.expect("check", "bad 0");
+    end(fixture, program);
+}
+
+/// From there no daemon is found; but what was never registered needs none.
+#[test]
+fn advice_for_new_memory_needs_no_daemon() {
+    let Some((fixture, mut program)) = swapped_out("advice::elsewhere") else { return };
+    program.expect("elsewhere", "elsewhere 0");
+    program.expect("check", "bad 0");
+    // Of what is registered nobody can be asked.
+    program.expect("wipe 500 1000", &format!("wipe {}", Errno::AGAIN.raw_os_error()));
+    program.expect("keep 500 1000", "keep 0");
+    program.expect("fork", "bad 0");
+    end(fixture, program);
+}
+
 /// All is back then, and nothing of it registered: nobody has to be asked.
 #[test]
 fn advice_is_taken_when_the_daemon_has_ended() {

@@ -368,3 +368,39 @@ fn namespaces_of_its_own() {
     fixture.wait_all_freed("touch");
     fixture.assert_daemon_lives();
 }
+
+/// The first child of a process that has asked for a pid namespace is what keeps that alive: the agent must not be it, also where
+/// there is no /proc that tells.
+#[test]
+fn who_forks_into_a_namespace_of_its_own_without_proc_can_go_on() {
+    const TEST: &str = "sandbox::without_proc";
+    if !can_run(TEST, &["cc", "unshare", "umount"]) {
+        return;
+    }
+    let fixture = Fixture::start("1GiB");
+    let alone = "umount -l /proc && exec unshare -p \"$@\"";
+    let words = ["unshare", "-m", "--propagation", "private", "sh", "-c", alone, "sh"];
+    let mut program = run(&fixture, &words);
+    program.wait_ready();
+    let sum = program.ask("sum");
+    let child = program.ask("fork-keep");
+    assert!(child.starts_with("child "), "{child}");
+    program.expect("fork-sum", &format!("fork-{sum}"));
+    program.expect("fork-sum", &format!("fork-{sum}"));
+    program.quit();
+}
+
+/// Programs know which number the next file that they open has.
+#[test]
+fn who_may_have_few_descriptors_has_the_lowest_ones() {
+    if !can_run("sandbox::descriptors", &["python3"]) {
+        return;
+    }
+    let fixture = Fixture::start("1GiB");
+    let opens = "import os; print(*[os.open('/dev/null', os.O_RDONLY) for _ in range(3)])";
+    for most in ["40", "100", "400", "4000"] {
+        let limited = format!("ulimit -n {most}; exec python3 -c \"$0\"");
+        let mut program = fixture.run("opens", &["sh", "-c", &limited, opens]);
+        assert_eq!(program.rest(LONG), ["3 4 5"], "of {most}: {}", program.errors());
+    }
+}

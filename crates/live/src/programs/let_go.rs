@@ -23,6 +23,7 @@ use crate::agents::peer::is_still_there;
 use crate::agents::refusal::AttachError;
 use crate::agents::seqpacket;
 use crate::faults::poison::poison_if_damaged;
+use crate::programs::kcmp::share_memory;
 use crate::programs::plea::{Plea, answer};
 use crate::programs::process::{ALL_PAGES, Process};
 use crate::programs::regions::{cut, remove};
@@ -51,7 +52,8 @@ impl Plea {
         beacon: [u64; 2],
         range: Option<Range<u64>>,
     ) -> Result<Option<Plea>, AttachError> {
-        let peer = seqpacket::peer(&socket).map_err(AttachError::NoAnswer)?.pid as u32;
+        let who = seqpacket::peer(&socket).map_err(AttachError::NoAnswer)?;
+        let peer = who.pid as u32;
         let name = ProcessName::of(peer)
             .map_err(|source| AttachError::Proc { what: "finding the program", source })?;
         is_still_there(&socket, peer)?;
@@ -61,7 +63,11 @@ impl Plea {
         let processes: Vec<Arc<Process>> = shared.processes.read().values().cloned().collect();
         let is_child = |p: &&Arc<Process>| p.secret != 0 && p.beacon_says() == beacon;
         let child = || processes.iter().find(is_child);
-        let asks = processes.iter().find(is_it).or_else(|| child().filter(|_| range.is_some()));
+        // A process of its own in a program's memory (vfork, CLONE_VM).
+        let shares =
+            |p: &&Arc<Process>| p.uid() == who.uid && share_memory(peer, p.pid()) == Some(true);
+        let known = processes.iter().find(is_it).or_else(|| child().filter(|_| range.is_some()));
+        let asks = known.or_else(|| processes.iter().find(shares));
         if let Some(process) = asks.cloned() {
             let is_one_more = |pleas: usize| (pleas < MAX_PLEAS).then_some(pleas + 1);
             if process.pleas.fetch_update(Ordering::AcqRel, Ordering::Acquire, is_one_more).is_ok()
