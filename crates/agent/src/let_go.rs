@@ -17,8 +17,6 @@ use crate::serve::{POLLIN, Patience, Pollfd, connect, send};
 use crate::sys::{Timespec, close, errno, nr, pause, syscall4, syscall6};
 use crate::taken;
 
-/// `ioctl` request of the kernel.
-pub const UFFDIO_REGISTER: usize = 0xc020_aa00;
 /// The `ioctl` that this object stands in for; 0 if there is none.
 pub static NEXT: AtomicUsize = AtomicUsize::new(0);
 
@@ -36,7 +34,7 @@ pub fn find_next() {
     NEXT.store(crate::preload::next(c"ioctl"), Relaxed);
 }
 
-/// `ioctl` with [`UFFDIO_REGISTER`], for the program.
+/// `ioctl` with [`crate::taken::UFFDIO_REGISTER`], for the program.
 ///
 /// # Safety
 /// As ioctl(2).

@@ -127,7 +127,7 @@ mod preload {
             "test r11, r11",
             "jz {raw}",
             "jmp r11",
-            register = const crate::let_go::UFFDIO_REGISTER as u32,
+            register = const crate::taken::UFFDIO_REGISTER as u32,
             slow = sym crate::let_go::register,
             raw = sym crate::let_go::call,
             next = sym crate::let_go::NEXT,

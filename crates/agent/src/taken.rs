@@ -4,6 +4,8 @@
 
 use crate::sys::{close, errno, nr, syscall4};
 
+/// `ioctl` request of the kernel.
+pub const UFFDIO_REGISTER: usize = 0xc020_aa00;
 const UFFDIO_API: usize = 0xc018_aa3f;
 const UFFDIO_UNREGISTER: usize = 0x8010_aa01;
 const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1;
@@ -24,7 +26,7 @@ pub(crate) fn is_free([start, end]: [usize; 2]) -> bool {
         let mut range = [start as u64, (end - start) as u64, MODE_WP, 0];
         let is_ready = ask(UFFDIO_API, api.as_mut_ptr() as usize) == 0;
         let done = if is_ready {
-            ask(crate::let_go::UFFDIO_REGISTER, range.as_mut_ptr() as usize)
+            ask(UFFDIO_REGISTER, range.as_mut_ptr() as usize)
         } else {
             -errno::EBUSY
         };

@@ -29,6 +29,7 @@ mod forgetting;
 mod handed_out;
 mod handles;
 mod inodes;
+mod lock_queue;
 mod locks;
 mod lottery;
 mod lower;

@@ -4,45 +4,37 @@
 //! something of a file has that file open once more below, where its locks are those of this open file (`F_OFD_SETLK`)
 //! and end with it. One of `flock` belongs to an open file, and is taken by the one below that its user has opened.
 //!
-//! Nobody waits below, where nothing could interrupt it: one thread tries again for all who wait.
+//! Nobody waits below, where nothing could interrupt it: one thread tries again for all who wait ([`crate::lock_queue`]).
 //!
-//! Lock order: `waiting` and `owners` are never held together. `waiting` is held during no attempt and no answer, `owners` only
-//! during calls that do not wait; files are opened without.
+//! Lock order: `owners` is held only during calls that do not wait; files are opened without.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rangemap::RangeInclusiveSet;
 use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, flock};
 use rustix::io::Errno;
 
 use crate::handles::OpenFile;
+use crate::lock_queue::LockQueue;
 use crate::lower::Lower;
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// How often it is tried again what somebody else's lock or lease keeps away.
-pub const TRY_AGAIN: Duration = Duration::from_millis(10);
-
 /// The last byte of a file that goes to its end (`OFFSET_MAX` of the kernel).
 const TO_THE_END: u64 = i64::MAX as u64;
 
-/// Interrupts of requests that have not come yet which are remembered: another thread takes the request meanwhile.
-const MOST_INTERRUPTED: usize = 1024;
-
-/// How often as long as it takes to try for all who wait nobody tries: however many wait, it is this part of a CPU.
-const REST: u32 = 20;
-const MOST_REST: Duration = Duration::from_millis(250);
+/// How long after one of its descriptors was closed an open file may be about to be told closed itself.
+const ABOUT_TO_CLOSE: Duration = Duration::from_millis(100);
 
 /// Bytes of a file that an owner locks, or asks about.
 #[derive(Clone, Copy, Debug)]
@@ -84,35 +76,8 @@ struct Owner {
     pid: u32,
     /// The open files, by handle, by which it has locked.
     handles: Vec<u64>,
-}
-
-/// Who waits for a lock.
-struct Waiter {
-    /// The request's number.
-    unique: u64,
-    /// For how long, if not for ever.
-    until: Option<Instant>,
-    attempt: Box<dyn Fn() -> Result<()> + Send>,
-    answer: Box<dyn FnOnce(Result<()>) + Send>,
-}
-
-/// All who wait.
-#[derive(Default)]
-struct Waiting {
-    /// In the order in which they came.
-    waiters: Vec<Waiter>,
-    /// Requests that were interrupted and are not in `waiters`: on their way, or answered.
-    interrupted: VecDeque<u64>,
-    /// Whether a thread tries again for them.
-    are_tried: bool,
-}
-
-impl Waiting {
-    /// Whether this request was interrupted; then it is told of no more.
-    fn takes_interrupt(&mut self, unique: u64) -> bool {
-        let at = self.interrupted.iter().position(|of| *of == unique);
-        at.is_some_and(|at| self.interrupted.remove(at).is_some())
-    }
+    /// When a descriptor of one of these was closed last.
+    closed: Option<Instant>,
 }
 
 /// The locks of a mount.
@@ -120,9 +85,10 @@ impl Waiting {
 pub struct Locks {
     /// By inode and owner.
     owners: Mutex<HashMap<(u64, u64), Owner>>,
-    waiting: Mutex<Waiting>,
-    /// Somebody has given up locks.
-    given_up: Condvar,
+    /// How many times locks are being given up just now, which are in `owners` no more and below perhaps still.
+    ending: AtomicUsize,
+    /// Who waits for one.
+    pub queue: Arc<LockQueue>,
 }
 
 impl fmt::Debug for Locks {
@@ -169,7 +135,8 @@ impl Locks {
             }
             (Entry::Vacant(place), Some(file)) => {
                 let (read, handles) = (RangeInclusiveSet::new(), Vec::new());
-                place.insert(Owner { file, may_write, read, pid: bytes.pid, handles })
+                let (pid, closed) = (bytes.pid, None);
+                place.insert(Owner { file, may_write, read, pid, handles, closed })
             }
             // It was closed meanwhile, by another thread.
             (Entry::Vacant(_), None) if unlocks => return Ok(()),
@@ -192,7 +159,7 @@ impl Locks {
         }
         drop(owners);
         if unlocks {
-            self.given_up.notify_one();
+            self.queue.try_now();
         }
         Ok(())
     }
@@ -247,97 +214,29 @@ impl Locks {
         };
         flock(&open.file, operation)?;
         if kind == libc::F_UNLCK {
-            self.given_up.notify_one();
+            self.queue.try_now();
         }
         Ok(())
     }
 
-    /// Answers with what comes of this, once it is not `EAGAIN` any more or so much time has passed.
-    pub fn wait_for_lock(
-        self: &Arc<Locks>,
-        (unique, at_most): (u64, Option<Duration>),
-        over: &Arc<AtomicBool>,
-        attempt: impl Fn() -> Result<()> + Send + 'static,
-        answer: impl FnOnce(Result<()>) + Send + 'static,
-    ) {
-        let (attempt, answer) = (Box::new(attempt), Box::new(answer));
-        let mut waiting = self.waiting.lock();
-        if waiting.takes_interrupt(unique) {
-            drop(waiting);
-            return answer(Err(Errno::INTR));
-        }
-        let until = at_most.map(|at_most| Instant::now() + at_most);
-        waiting.waiters.push(Waiter { unique, until, attempt, answer });
-        if waiting.are_tried {
-            return;
-        }
-        let (locks, over) = (self.clone(), over.clone());
-        let tries = move || while locks.try_waiting(&over) {};
-        match thread::Builder::new().name("clew-mount-lock".to_string()).spawn(tries) {
-            Ok(_) => waiting.are_tried = true,
-            Err(error) => {
-                tracing::warn!("nobody can wait for locks: {error}");
-                let waiters = std::mem::take(&mut waiting.waiters);
-                drop(waiting);
-                waiters.into_iter().for_each(|waiter| (waiter.answer)(Err(Errno::NOLCK)));
-            }
-        }
+    /// For how long who was just refused a lock is tried for again: a descriptor of another who has locked there was closed, and
+    /// with it perhaps the file, of which one is told a moment later.
+    pub fn may_be_about_to_end(&self, bytes: Bytes) -> Option<Duration> {
+        let owners = self.owners.lock();
+        let is_others = |(node, owner): &(u64, u64)| *node == bytes.node && *owner != bytes.owner;
+        let of_others = owners.iter().filter(|(of, _)| is_others(of));
+        let mut closed = of_others.filter_map(|(_, owner)| owner.closed);
+        let is_closing = closed.any(|since| since.elapsed() < ABOUT_TO_CLOSE);
+        (is_closing || self.ending.load(Acquire) > 0).then_some(ABOUT_TO_CLOSE)
     }
 
-    /// Tries once for all who wait, when locks were given up or a while has passed; false if nobody waits any more.
-    fn try_waiting(&self, over: &AtomicBool) -> bool {
-        let waiters = {
-            let mut waiting = self.waiting.lock();
-            self.given_up.wait_for(&mut waiting, TRY_AGAIN);
-            std::mem::take(&mut waiting.waiters)
-        };
-        if over.load(Relaxed) {
-            // Their requests are answered with an error when they are dropped.
-            return false;
-        }
-        let begun = Instant::now();
-        let (mut still, mut answers) = (Vec::new(), Vec::new());
-        for waiter in waiters {
-            match (waiter.attempt)() {
-                Err(Errno::AGAIN) if waiter.until.is_none_or(|until| Instant::now() < until) => {
-                    still.push(waiter);
-                }
-                done => answers.push((waiter.answer, done)),
-            }
-        }
-        let goes_on = {
-            let mut waiting = self.waiting.lock();
-            let came = std::mem::take(&mut waiting.waiters);
-            for waiter in still.into_iter().chain(came) {
-                match waiting.takes_interrupt(waiter.unique) {
-                    true => answers.push((waiter.answer, Err(Errno::INTR))),
-                    false => waiting.waiters.push(waiter),
-                }
-            }
-            waiting.are_tried = !waiting.waiters.is_empty();
-            waiting.are_tried
-        };
-        answers.into_iter().for_each(|(answer, done)| answer(done));
-        thread::sleep((begun.elapsed() * REST).min(MOST_REST));
-        goes_on
-    }
-
-    /// A request's process was interrupted: it waits no longer.
-    pub fn interrupt(&self, unique: u64) {
-        let mut waiting = self.waiting.lock();
-        match waiting.waiters.iter().position(|waiter| waiter.unique == unique) {
-            Some(at) => {
-                let waiter = waiting.waiters.remove(at);
-                drop(waiting);
-                (waiter.answer)(Err(Errno::INTR));
-            }
-            None => {
-                waiting.interrupted.push_back(unique);
-                if waiting.interrupted.len() > MOST_INTERRUPTED {
-                    waiting.interrupted.pop_front();
-                }
-            }
-        }
+    /// A descriptor of an open file was closed, by which bytes of this inode were locked.
+    pub fn has_closed(&self, node: u64, handle: u64) {
+        let mut owners = self.owners.lock();
+        let by_it = owners
+            .iter_mut()
+            .filter(|((of, _), owner)| *of == node && owner.handles.contains(&handle));
+        by_it.for_each(|(_, owner)| owner.closed = Some(Instant::now()));
     }
 
     /// An owner has closed a file, by whichever of its descriptors: all of its locks of it end.
@@ -345,7 +244,7 @@ impl Locks {
         let ended = self.owners.lock().remove(&(node, owner));
         if ended.is_some() {
             drop(ended);
-            self.given_up.notify_one();
+            self.queue.try_now();
         }
     }
 
@@ -355,14 +254,16 @@ impl Locks {
         // One of flock ends with it.
         drop(closed);
         if has_locked {
+            self.ending.fetch_add(1, AcqRel);
             let ended: Vec<Owner> = {
                 let mut owners = self.owners.lock();
                 let with = owners.extract_if(|_, owner| owner.handles.contains(&handle));
                 with.map(|(_, owner)| owner).collect()
             };
             drop(ended);
+            self.ending.fetch_sub(1, AcqRel);
         }
-        self.given_up.notify_one();
+        self.queue.try_now();
     }
 }
 

@@ -33,12 +33,14 @@ impl Lower {
         Ok(Lower { descriptors: openat(CWD, OWN_DESCRIPTORS, flags, Mode::empty())? })
     }
 
-    /// Opens the directory itself, as an inode.
+    /// Opens the directory itself, as an inode. Unless it `may_follow` them, links on the way are refused (`LOOP`).
     ///
     /// # Errors
     /// As the system says.
-    pub fn root(path: &Path) -> Result<OwnedFd> {
-        openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    pub fn root(path: &Path, may_follow: bool) -> Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let how = if may_follow { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
+        openat2(CWD, path, flags, Mode::empty(), how)
     }
 
     /// Opens an inode whose descriptor only names it: a regular file or a directory. It waits for nobody who has a lease
@@ -195,7 +197,7 @@ mod tests {
     fn nothing_outside_is_found() {
         let tree = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/etc", tree.path().join("out")).unwrap();
-        let root = Lower::root(tree.path()).unwrap();
+        let root = Lower::root(tree.path(), true).unwrap();
         let link = beneath(&root, OsStr::new("out")).unwrap();
         assert_eq!(kind(&stat(&link).unwrap()), FileType::Symlink);
         assert!(beneath(&root, OsStr::new("..")).is_err());

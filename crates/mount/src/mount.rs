@@ -62,6 +62,8 @@ pub struct MountConfig {
     pub allow_other: bool,
     /// Whether links on the way to the mount point are followed: who can change them decides where it is.
     pub may_follow: bool,
+    /// The same of links on the way to the directory below: who can change them decides what others are shown.
+    pub may_follow_below: bool,
     /// How long the kernel may believe what it was told of names and attributes. If it is not zero, a change
     /// below may be seen that much later.
     pub timeout: Duration,
@@ -254,7 +256,8 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
     if config.allow_other && !rustix::process::geteuid().is_root() {
         return Err(MountError::NotRoot);
     }
-    let root = Lower::root(&config.directory).map_err(at(&config.directory))?;
+    let root =
+        Lower::root(&config.directory, config.may_follow_below).map_err(at(&config.directory))?;
     let key = lower::key(&lower::stat(&root).map_err(at(&config.directory))?);
     let forbids_programs = forbids_programs(&root).map_err(at(&config.directory))?;
     let find = || place(&config.mount_point, config.may_follow).map_err(at(&config.mount_point));

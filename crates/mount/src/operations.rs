@@ -23,7 +23,8 @@ use rustix::io::Errno as LowerErrno;
 
 use crate::as_user::AsUser;
 use crate::handles::OpenDirectory;
-use crate::locks::{Bytes, TRY_AGAIN};
+use crate::lock_queue::{Asked, TRY_AGAIN};
+use crate::locks::Bytes;
 use crate::lower;
 use crate::reading::MAX_READ_BYTES;
 use crate::server::Server;
@@ -313,12 +314,15 @@ impl Filesystem for Files {
         handle: FileHandle,
         offset: u64,
         size: u32,
-        flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        _flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         let open = or_error!(self.file(handle), reply);
-        self.0.read(&open, offset, size, is_cached(flags), |read| match read {
+        // Who reads past the page cache is named; what it reads for itself, also for a mapping of what is open for direct I/O, is
+        // for nobody.
+        let is_kept = lock_owner.is_none();
+        self.0.read(&open, offset, size, is_kept, |read| match read {
             Ok(bytes) => reply.data(bytes),
             Err(error) => reply.error(shown(error)),
         });
@@ -356,8 +360,12 @@ impl Filesystem for Files {
         reply: ReplyEmpty,
     ) {
         self.0.locks.give_up((node.0, owner.0));
+        let open = or_error!(self.file(handle), reply);
+        if open.has_locked.load(Relaxed) {
+            self.0.locks.has_closed(node.0, handle.0);
+        }
         // Writes have gone through.
-        answer_empty(self.file(handle).map(drop), reply);
+        reply.ok();
     }
 
     fn release(
@@ -564,20 +572,25 @@ impl Filesystem for Files {
             true => server.locks.lock_file(&open, kind),
             false => server.locks.lock_bytes(&server.lower, (&open, handle.0), bytes),
         };
-        // That a file was closed, and its lock of flock with it, is told a moment later.
-        let at_most = flock.then_some(TRY_AGAIN).filter(|_| !waits);
-        match attempt() {
-            Err(LowerErrno::AGAIN) if waits || flock => {
-                let answer = move |done| answer_empty(done, reply);
-                let request = (request.unique().0, at_most);
-                self.0.locks.wait_for_lock(request, &self.0.over, attempt, answer);
-            }
-            done => answer_empty(done, reply),
-        }
+        let done = attempt();
+        let at_most = match done {
+            Err(LowerErrno::AGAIN) if waits => None,
+            // That a file was closed, and its locks with it, is told a moment later.
+            Err(LowerErrno::AGAIN) => match self.0.locks.may_be_about_to_end(bytes) {
+                Some(at_most) => Some(at_most),
+                None if flock => Some(TRY_AGAIN),
+                // It may have been told since.
+                None => return answer_empty(attempt(), reply),
+            },
+            done => return answer_empty(done, reply),
+        };
+        let asked = Asked { unique: request.unique().0, uid: request.uid(), at_most };
+        let answer = move |done| answer_empty(done, reply);
+        self.0.locks.queue.wait(asked, &self.0.over, attempt, answer);
     }
 
     fn interrupt(&self, request: RequestId) {
-        self.0.locks.interrupt(request.0);
+        self.0.locks.queue.interrupt(request.0);
     }
 
     fn destroy(&mut self) {

@@ -325,3 +325,44 @@ fn what_could_not_be_told_is_looked_for() {
     until("the name", || fs::read_to_string(at.join("name")).is_ok_and(|read| read == "new"));
     assert!(mount.status().changes_lost > 0, "{:?}", mount.status());
 }
+
+/// Past the page cache is only what is read: a mapping of the same descriptor has its pages there, as any has.
+#[test]
+fn what_is_mapped_by_a_descriptor_for_direct_io_is_taken_back_too() {
+    const TEST: &str = "what_is_mapped_by_a_descriptor_for_direct_io_is_taken_back_too";
+    if !can_run(TEST, &["python3"]) {
+        return;
+    }
+    const MAPS: &str = "
+import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+room = mmap.mmap(-1, 1 << 20)
+for at in range(0, 8 << 20, 1 << 20): os.preadv(file, [room], at)
+print('read', flush=True)
+sys.stdin.readline()
+seen = mmap.mmap(file, 8 << 20, prot=mmap.PROT_READ)
+print(sum(seen[at] for at in range(0, 8 << 20, 4096)), flush=True)
+sys.stdin.readline()
+";
+    let mount = Mount::new(16 << 20, 1 << 20);
+    fs::write(mount.lower().join("f"), vec![1; 8 << 20]).unwrap();
+    settle();
+    let mut child = Command::new("python3")
+        .args(["-c", MAPS])
+        .arg(mount.at().join("f"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(said.next().unwrap(), "read");
+    assert_eq!(mount.status().cached_pages, 0, "nothing is kept of what goes past it");
+    let mut orders = child.stdin.take().unwrap();
+    orders.write_all(b"\n").unwrap();
+    assert_eq!(said.next().unwrap(), "2048");
+    mount.wait("what it mapped is taken back", |status| {
+        status.pages_evicted >= 1024 && status.cached_pages <= 256
+    });
+    drop(orders);
+    assert!(child.wait().unwrap().success());
+}

@@ -86,6 +86,7 @@ fn who_asks_a_server_that_is_stopped_is_told_that_it_does_not_answer() {
         selective: false,
         allow_other: false,
         may_follow: true,
+        may_follow_below: true,
         timeout: Duration::ZERO,
     };
     let mounted = clew_mount::mount(config);

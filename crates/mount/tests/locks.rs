@@ -349,3 +349,30 @@ fn sqlite_loses_nothing_where_both_ways_are_used() {
         assert_eq!(said.trim(), "(450, 450) ('ok',)");
     }
 }
+
+/// The kernel tells a moment later that a file is closed; its locks are gone by then for who asks.
+#[test]
+fn who_locks_right_after_another_has_closed_is_not_refused() {
+    if !can_run("who_locks_right_after_another_has_closed_is_not_refused", &["python3"]) {
+        return;
+    }
+    const OPENS: &str = "
+import fcntl, os, struct, sys
+ask = lambda kind: struct.pack('hhqqi4x', kind, os.SEEK_SET, 0, 0, 0)
+refused = 0
+own = os.open(sys.argv[1], os.O_RDWR)
+for round in range(2000):
+    other = os.open(sys.argv[1], os.O_RDWR)
+    fcntl.fcntl(other, fcntl.F_OFD_SETLK, ask(fcntl.F_WRLCK))
+    os.close(other)
+    command = [fcntl.F_OFD_SETLK, fcntl.F_SETLK][round % 2]
+    try:
+        fcntl.fcntl(own, command, ask(fcntl.F_WRLCK))
+        fcntl.fcntl(own, command, ask(fcntl.F_UNLCK))
+    except OSError: refused += 1
+print(refused)
+";
+    let (_mount, above, _) = mounted();
+    let output = Command::new("python3").args(["-c", OPENS]).arg(&above).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n");
+}

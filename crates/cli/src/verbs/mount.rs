@@ -93,9 +93,12 @@ pub fn mount(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> Re
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, over.clone()).context("heeding signals")?;
     }
-    // Root's mount could be had anywhere by who changes a link on the way to it.
-    let is_trusted = || trusted_path::resolve(&mount_point).is_ok();
-    let may_follow = trusted_path::own_uid() != 0 || is_trusted();
+    // Root's mount could be had anywhere by who changes a link on the way to it, and have anything shown to others who changes
+    // one on the way to the directory.
+    let is_root = trusted_path::own_uid() == 0;
+    let is_trusted = |path| trusted_path::resolve(path).is_ok();
+    let may_follow = !is_root || is_trusted(&mount_point);
+    let may_follow_below = !is_root || !args.allow_other || is_trusted(&args.directory);
     let mounted = mount_directory(MountConfig {
         directory: args.directory.clone(),
         mount_point: mount_point.clone(),
@@ -109,10 +112,13 @@ pub fn mount(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> Re
         selective: args.admit == Admit::Selective,
         allow_other: args.allow_other,
         may_follow,
+        may_follow_below,
         timeout: Duration::from_millis(args.believe),
     })
     .map_err(|error| match error {
-        MountError::Path { ref path, source: Errno::LOOP } if !may_follow => {
+        MountError::Path { ref path, source: Errno::LOOP }
+            if !(may_follow && may_follow_below) =>
+        {
             Failure::Input(anyhow!(
                 "{}: a link leads there, and others may change what is on the way: say where it leads",
                 path.display()

@@ -59,6 +59,7 @@ pub fn serve() {
     }
     let mounted = mount(MountConfig {
         may_follow: true,
+        may_follow_below: true,
         directory: directory.into(),
         mount_point: mount_point.into(),
         memory_bytes: number("CLEW_MOUNT_POOL"),
