@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
@@ -14,9 +15,11 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::PAGE_BYTES;
 use crate::buffer::AlignedBuffer;
 use crate::handles::OpenFile;
+use crate::inodes::Inode;
 use crate::lower::{read_full, stat};
 use crate::pages::Epoch;
 use crate::stamp::Stamp;
+use crate::windows::Windows;
 
 /// Windows that may wait to be read.
 const WAITING: usize = 16;
@@ -25,7 +28,10 @@ const KEPT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Order {
-    open: Arc<OpenFile>,
+    /// Not the open file: its end would wait for the disk, and that of locks with it.
+    file: Arc<OwnedFd>,
+    inode: Arc<Inode>,
+    windows: Arc<Windows>,
     pages: Range<u64>,
     stamp: Stamp,
 }
@@ -54,32 +60,38 @@ impl Ahead {
         let Some(ahead) = open.windows.asked(pages, file_pages, epoch, &self.taken) else { return };
         // Otherwise it may change and look the same.
         let is_settled = stamp.is_settled(SystemTime::now());
-        let order = Order { open: open.clone(), pages: ahead.clone(), stamp };
-        if !is_settled || self.orders.try_send(order).is_err() {
+        let is_ordered = is_settled
+            && open.direct.as_ref().is_some_and(|file| {
+                let (inode, windows) = (open.inode.clone(), open.windows.clone());
+                let order =
+                    Order { file: file.clone(), inode, windows, pages: ahead.clone(), stamp };
+                self.orders.try_send(order).is_ok()
+            });
+        if !is_ordered {
             open.windows.done(&ahead, None);
         }
     }
 }
 
 fn serve(waiting: &Receiver<Order>) {
-    let mut lately: VecDeque<(Instant, Weak<OpenFile>)> = VecDeque::new();
+    let mut lately: VecDeque<(Instant, Weak<Windows>)> = VecDeque::new();
     loop {
         match waiting.recv_timeout(KEPT) {
             Ok(order) => {
                 let bytes = read(&order);
-                order.open.windows.done(&order.pages, bytes);
-                let file = Arc::downgrade(&order.open);
-                lately.retain(|(_, other)| !other.ptr_eq(&file));
-                lately.push_back((Instant::now(), file));
+                order.windows.done(&order.pages, bytes);
+                let windows = Arc::downgrade(&order.windows);
+                lately.retain(|(_, other)| !other.ptr_eq(&windows));
+                lately.push_back((Instant::now(), windows));
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        while let Some((since, file)) = lately.front()
+        while let Some((since, windows)) = lately.front()
             && since.elapsed() >= KEPT
         {
-            if let Some(open) = file.upgrade() {
-                open.windows.forget();
+            if let Some(windows) = windows.upgrade() {
+                windows.forget();
             }
             lately.pop_front();
         }
@@ -88,10 +100,9 @@ fn serve(waiting: &Receiver<Order>) {
 
 /// Reads a window, if the file is still as it was.
 fn read(order: &Order) -> Option<AlignedBuffer> {
-    let Order { open, pages, stamp } = order;
-    let file = open.direct.as_ref()?;
-    let _unchanged = open.inode.changes.try_read()?;
-    if Stamp::of(&stat(&*open.inode).ok()?) != *stamp {
+    let Order { file, inode, pages, stamp, .. } = order;
+    let _unchanged = inode.changes.try_read()?;
+    if Stamp::of(&stat(&**inode).ok()?) != *stamp {
         return None;
     }
     let mut buffer = AlignedBuffer::default();

@@ -18,9 +18,9 @@ pub struct OpenFile {
     /// Opened as its user did, through the lower page cache.
     pub file: OwnedFd,
     /// For reading past that, where the lower file system can.
-    pub direct: Option<OwnedFd>,
+    pub direct: Option<Arc<OwnedFd>>,
     /// What was read ahead of who reads it in a row.
-    pub windows: Windows,
+    pub windows: Arc<Windows>,
     /// Whether bytes of it were locked by this one.
     pub has_locked: AtomicBool,
 }

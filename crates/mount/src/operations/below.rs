@@ -27,7 +27,6 @@ use crate::handles::OpenFile;
 use crate::inodes::{Inode, ROOT};
 use crate::lower::{self, beneath, checked, stat};
 use crate::stamp::Stamp;
-use crate::windows::Windows;
 use crate::writing::SET_ID;
 
 use super::{Files, Result};
@@ -154,7 +153,7 @@ impl Files {
         let stamp = Stamp::of(&stat(&file)?);
         let direct = match OpenFlags(flags).acc_mode() {
             OpenAccMode::O_WRONLY => None,
-            _ => self.0.lower.open(&*inode, OFlags::RDONLY | OFlags::DIRECT).ok(),
+            _ => self.0.lower.open(&*inode, OFlags::RDONLY | OFlags::DIRECT).ok().map(Arc::new),
         };
         let keeps = {
             let mut seen = inode.seen.lock();
@@ -174,7 +173,7 @@ impl Files {
             inode,
             file,
             direct,
-            windows: Windows::default(),
+            windows: Arc::default(),
             has_locked: AtomicBool::new(false),
         });
         Ok((FileHandle(handle), answer))
