@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -19,7 +18,7 @@ use crate::inodes::Inode;
 use crate::lower::{read_full, stat};
 use crate::pages::Epoch;
 use crate::stamp::Stamp;
-use crate::windows::Windows;
+use crate::windows::{Rooms, Windows};
 
 /// Windows that may wait to be read.
 const WAITING: usize = 16;
@@ -40,7 +39,7 @@ struct Order {
 #[derive(Debug)]
 pub struct Ahead {
     orders: SyncSender<Order>,
-    taken: Arc<AtomicUsize>,
+    rooms: Arc<Rooms>,
 }
 
 impl Ahead {
@@ -50,14 +49,18 @@ impl Ahead {
     /// If the system gives none.
     pub fn start() -> std::io::Result<Ahead> {
         let (orders, waiting) = sync_channel(WAITING);
-        thread::Builder::new().name("clew-ahead".to_string()).spawn(move || serve(&waiting))?;
-        Ok(Ahead { orders, taken: Arc::default() })
+        let rooms = Arc::<Rooms>::default();
+        let of_thread = rooms.clone();
+        thread::Builder::new()
+            .name("clew-ahead".to_string())
+            .spawn(move || serve(&waiting, &of_thread))?;
+        Ok(Ahead { orders, rooms })
     }
 
     /// Pages of a file that has this stamp were asked for, and the disk had to be.
     pub fn asked(&self, open: &Arc<OpenFile>, pages: &Range<u64>, stamp: Stamp, epoch: Epoch) {
         let file_pages = stamp.size.div_ceil(PAGE_BYTES as u64);
-        let Some(ahead) = open.windows.asked(pages, file_pages, epoch, &self.taken) else { return };
+        let Some(ahead) = open.windows.asked(pages, file_pages, epoch, &self.rooms) else { return };
         // Otherwise it may change and look the same.
         let is_settled = stamp.is_settled(SystemTime::now());
         let is_ordered = is_settled
@@ -73,12 +76,12 @@ impl Ahead {
     }
 }
 
-fn serve(waiting: &Receiver<Order>) {
+fn serve(waiting: &Receiver<Order>, rooms: &Rooms) {
     let mut lately: VecDeque<(Instant, Weak<Windows>)> = VecDeque::new();
     loop {
         match waiting.recv_timeout(KEPT) {
             Ok(order) => {
-                let bytes = read(&order);
+                let bytes = read(&order, rooms);
                 order.windows.done(&order.pages, bytes);
                 let windows = Arc::downgrade(&order.windows);
                 lately.retain(|(_, other)| !other.ptr_eq(&windows));
@@ -99,13 +102,13 @@ fn serve(waiting: &Receiver<Order>) {
 }
 
 /// Reads a window, if the file is still as it was.
-fn read(order: &Order) -> Option<AlignedBuffer> {
+fn read(order: &Order, rooms: &Rooms) -> Option<AlignedBuffer> {
     let Order { file, inode, pages, stamp, .. } = order;
     let _unchanged = inode.changes.try_read()?;
     if Stamp::of(&stat(&**inode).ok()?) != *stamp {
         return None;
     }
-    let mut buffer = AlignedBuffer::default();
+    let mut buffer = rooms.buffer();
     let bytes = buffer.take((pages.end - pages.start) as usize * PAGE_BYTES);
     let at = pages.start * PAGE_BYTES as u64;
     let there = (stamp.size - at).min(bytes.len() as u64) as usize;

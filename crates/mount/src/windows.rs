@@ -25,23 +25,45 @@ const OUT_OF_TURN: u64 = 64;
 const WINDOWS: usize = 2;
 /// Windows of all files of a mount: 8 MiB.
 const ALL_WINDOWS: usize = 16;
+/// Buffers that are kept for the next ones.
+const MOST_SPARE: usize = 4;
 /// How long a reader waits for a window that is being read, before it reads for itself.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Room for one window, as long as it lives.
-#[derive(Debug)]
-struct Room(Arc<AtomicUsize>);
+/// What the windows of all files of a mount share.
+#[derive(Debug, Default)]
+pub struct Rooms {
+    taken: AtomicUsize,
+    /// Of windows that are gone: new memory costs as much as reading into it.
+    spare: Mutex<Vec<AlignedBuffer>>,
+}
 
-impl Room {
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Room> {
+impl Rooms {
+    /// A buffer for a window.
+    pub fn buffer(&self) -> AlignedBuffer {
+        self.spare.lock().pop().unwrap_or_default()
+    }
+
+    fn take(self: &Arc<Rooms>) -> Option<Room> {
         let more = |windows| (windows < ALL_WINDOWS).then_some(windows + 1);
-        taken.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Room(taken.clone()))
+        self.taken.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Room(self.clone()))
+    }
+
+    fn keep(&self, buffer: AlignedBuffer) {
+        let mut spare = self.spare.lock();
+        if spare.len() < MOST_SPARE {
+            spare.push(buffer);
+        }
     }
 }
 
+/// Room for one window, as long as it lives.
+#[derive(Debug)]
+struct Room(Arc<Rooms>);
+
 impl Drop for Room {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+        self.0.taken.fetch_sub(1, Relaxed);
     }
 }
 
@@ -51,7 +73,15 @@ struct Window {
     epoch: Epoch,
     /// None as long as it is being read.
     bytes: Option<AlignedBuffer>,
-    _room: Room,
+    room: Room,
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        if let Some(bytes) = self.bytes.take() {
+            self.room.0.keep(bytes);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +107,7 @@ impl Windows {
         pages: &Range<u64>,
         file_pages: u64,
         epoch: Epoch,
-        taken: &Arc<AtomicUsize>,
+        rooms: &Arc<Rooms>,
     ) -> Option<Range<u64>> {
         let mut row = self.row.lock();
         let is_next = pages.start <= row.end + OUT_OF_TURN && pages.end + OUT_OF_TURN >= row.end;
@@ -97,8 +127,8 @@ impl Windows {
         if is_much || row.len < IN_A_ROW || row.windows.len() == WINDOWS || ahead.is_empty() {
             return None;
         }
-        let room = Room::take(taken)?;
-        let window = Window { pages: ahead.clone(), epoch, bytes: None, _room: room };
+        let room = rooms.take()?;
+        let window = Window { pages: ahead.clone(), epoch, bytes: None, room };
         row.windows.push_back(window);
         Some(ahead)
     }
@@ -185,9 +215,9 @@ mod tests {
 
     #[test]
     fn who_reads_in_a_row_has_two_windows_and_what_was_passed_leaves() {
-        let (windows, taken) = (Windows::default(), Arc::new(AtomicUsize::new(0)));
+        let (windows, rooms) = (Windows::default(), Arc::<Rooms>::default());
         let [now, later] = epochs();
-        let asked = |pages| windows.asked(&pages, 1000, now, &taken);
+        let asked = |pages| windows.asked(&pages, 1000, now, &rooms);
         assert_eq!(asked(0..32), None);
         assert_eq!(asked(32..64), Some(64..192));
         assert_eq!(asked(64..96), Some(192..320));
@@ -200,42 +230,42 @@ mod tests {
         assert!(!gives(&windows, 64..96, later), "another file by now");
         windows.done(&(192..320), Some(bytes_of(&(192..320))));
         assert!(gives(&windows, 180..230, now), "of both");
-        assert_eq!((asked(192..224), taken.load(Relaxed)), (None, 2));
-        assert_eq!((asked(224..256), taken.load(Relaxed)), (Some(320..448), 2));
+        assert_eq!((asked(192..224), rooms.taken.load(Relaxed)), (None, 2));
+        assert_eq!((asked(224..256), rooms.taken.load(Relaxed)), (Some(320..448), 2));
         assert!(!gives(&windows, 64..96, now), "it has left");
         // At the end of the file.
-        let ends = |pages| windows.asked(&pages, 330, now, &taken);
+        let ends = |pages| windows.asked(&pages, 330, now, &rooms);
         windows.forget();
-        assert_eq!((ends(256..320), taken.load(Relaxed)), (None, 0));
-        assert_eq!((ends(320..330), taken.load(Relaxed)), (None, 0));
+        assert_eq!((ends(256..320), rooms.taken.load(Relaxed)), (None, 0));
+        assert_eq!((ends(320..330), rooms.taken.load(Relaxed)), (None, 0));
     }
 
     #[test]
     fn what_was_not_read_or_is_of_another_state_is_given_to_nobody() {
-        let (windows, taken) = (Windows::default(), Arc::new(AtomicUsize::new(0)));
+        let (windows, rooms) = (Windows::default(), Arc::<Rooms>::default());
         let [now, later] = epochs();
-        let asked = |pages, epoch| windows.asked(&pages, 1000, epoch, &taken);
+        let asked = |pages, epoch| windows.asked(&pages, 1000, epoch, &rooms);
         assert_eq!(asked(0..60, now), None);
         assert_eq!(asked(60..96, now), Some(96..224));
         windows.done(&(96..224), None);
         assert!(!gives(&windows, 96..128, now));
-        assert_eq!(taken.load(Relaxed), 0);
+        assert_eq!(rooms.taken.load(Relaxed), 0);
         assert_eq!(asked(96..128, now), Some(128..256));
         // The file has changed: what comes now is of before.
-        assert_eq!((asked(128..160, later), taken.load(Relaxed)), (None, 0));
+        assert_eq!((asked(128..160, later), rooms.taken.load(Relaxed)), (None, 0));
         windows.done(&(128..256), Some(bytes_of(&(128..256))));
         assert!(!gives(&windows, 128..160, now) && !gives(&windows, 128..160, later));
         // Who jumps begins anew.
-        assert_eq!((asked(600..632, later), taken.load(Relaxed)), (None, 0));
+        assert_eq!((asked(600..632, later), rooms.taken.load(Relaxed)), (None, 0));
     }
 
     #[test]
     fn all_files_together_have_so_many_windows() {
-        let (taken, [now, _]) = (Arc::new(AtomicUsize::new(0)), epochs());
+        let (rooms, [now, _]) = (Arc::<Rooms>::default(), epochs());
         let files: Vec<Windows> = (0..ALL_WINDOWS + 3).map(|_| Windows::default()).collect();
-        let begun = |windows: &Windows| windows.asked(&(0..64), 1000, now, &taken).is_some();
+        let begun = |windows: &Windows| windows.asked(&(0..64), 1000, now, &rooms).is_some();
         assert_eq!(files.iter().filter(|windows| begun(windows)).count(), ALL_WINDOWS);
         drop(files);
-        assert_eq!(taken.load(Relaxed), 0);
+        assert_eq!(rooms.taken.load(Relaxed), 0);
     }
 }
