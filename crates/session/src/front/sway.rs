@@ -5,11 +5,11 @@
 //! What answers must be the user's own or root's, and an answer is no longer than a large tree.
 
 use std::convert::Infallible;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -23,12 +23,20 @@ const GET_TREE: u32 = 4;
 const EVENT: u32 = 1 << 31;
 /// Most bytes of an answer.
 const MOST_BYTES: u32 = 2 << 20;
-/// How long an answer may take that was asked for, or has begun.
+/// How long an answer may take that was asked for, whatever is told meanwhile, and a message that has begun.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The desktop that serves this socket.
 pub struct Sway {
     socket: PathBuf,
+    patience: Duration,
+}
+
+/// What a server says, for as long as it may take.
+struct Heard<'a> {
+    stream: &'a UnixStream,
+    /// `None`: for ever.
+    until: Option<Instant>,
 }
 
 /// What is read of a node of the tree.
@@ -47,15 +55,57 @@ const MOST_SAID: usize = 200;
 impl Sway {
     /// That of this socket.
     pub fn at(socket: PathBuf) -> Sway {
-        Sway { socket }
+        Sway { socket, patience: PATIENCE }
     }
 
     fn connect(&self) -> Result<UnixStream, Gone> {
         let stream = UnixStream::connect(&self.socket)
             .map_err(|error| Gone(format!("{}: {error}", self.socket.display())))?;
         let stream = trusted(stream, self.socket.display())?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(gone)?;
+        stream.set_write_timeout(Some(self.patience)).map_err(gone)?;
         Ok(stream)
+    }
+
+    /// The answer of this kind; what is told meanwhile is left out: the answer is of after it.
+    fn answer_to(&self, stream: &UnixStream, kind: u32) -> Result<Vec<u8>, Gone> {
+        let until = Instant::now() + self.patience;
+        loop {
+            match self.next(stream, Some(until))? {
+                (told, _) if told & EVENT != 0 => {}
+                (answered, payload) if answered == kind => return Ok(payload),
+                (other, _) => {
+                    return Err(Gone(format!("it answers with a message of kind {other}")));
+                }
+            }
+        }
+    }
+
+    /// The next message: its kind, and what it holds. One that nobody waits for until then may begin at any time.
+    fn next(&self, stream: &UnixStream, until: Option<Instant>) -> Result<(u32, Vec<u8>), Gone> {
+        let mut heard = Heard { stream, until };
+        let mut head = [0; 14];
+        heard.read_exact(&mut head).map_err(gone)?;
+        let word =
+            |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (len, kind) = (word(6), word(10));
+        if head[..6] != *MAGIC || len > MOST_BYTES {
+            return Err(gone("what it says is no message of i3's protocol, or a very long one"));
+        }
+        heard.until.get_or_insert_with(|| Instant::now() + self.patience);
+        let mut payload = vec![0; len as usize];
+        heard.read_exact(&mut payload).map_err(gone)?;
+        Ok((kind, payload))
+    }
+}
+
+impl Read for Heard<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(left)?;
+        self.stream.read(buf)
     }
 }
 
@@ -67,17 +117,16 @@ impl Front for Sway {
     fn follow(&mut self, tell: &Arc<Latest<Said>>) -> Result<Infallible, Gone> {
         let mut stream = self.connect()?;
         ask(&mut stream, SUBSCRIBE, br#"["window","workspace"]"#)?;
-        let answer: serde_json::Value = read(&answer_to(&mut stream, SUBSCRIBE)?)?;
+        let answer: serde_json::Value = read(&self.answer_to(&stream, SUBSCRIBE)?)?;
         if answer.get("success") != Some(&serde_json::Value::Bool(true)) {
             return Err(gone("it tells nobody of windows"));
         }
         loop {
             ask(&mut stream, GET_TREE, b"")?;
-            let tree: Node = read(&answer_to(&mut stream, GET_TREE)?)?;
+            let tree: Node = read(&self.answer_to(&stream, GET_TREE)?)?;
             tell.say(focused(&tree).unwrap_or(Said::Nobody));
             // Of whatever it tells: the tree says what follows.
-            stream.set_read_timeout(None).map_err(gone)?;
-            next(&mut stream)?;
+            self.next(&stream, None)?;
         }
     }
 }
@@ -95,33 +144,6 @@ fn ask(stream: &mut UnixStream, kind: u32, payload: &[u8]) -> Result<(), Gone> {
     let len = payload.len() as u32;
     let message = [MAGIC, &len.to_ne_bytes()[..], &kind.to_ne_bytes(), payload].concat();
     stream.write_all(&message).map_err(gone)
-}
-
-/// The answer of this kind; what is told meanwhile is left out: the answer is of after it.
-fn answer_to(stream: &mut UnixStream, kind: u32) -> Result<Vec<u8>, Gone> {
-    stream.set_read_timeout(Some(PATIENCE)).map_err(gone)?;
-    loop {
-        match next(stream)? {
-            (told, _) if told & EVENT != 0 => {}
-            (answered, payload) if answered == kind => return Ok(payload),
-            (other, _) => return Err(Gone(format!("it answers with a message of kind {other}"))),
-        }
-    }
-}
-
-/// The next message: its kind, and what it holds.
-fn next(stream: &mut UnixStream) -> Result<(u32, Vec<u8>), Gone> {
-    let mut head = [0; 14];
-    stream.read_exact(&mut head).map_err(gone)?;
-    let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let (len, kind) = (word(6), word(10));
-    if head[..6] != *MAGIC || len > MOST_BYTES {
-        return Err(gone("what it says is no message of i3's protocol, or a very long one"));
-    }
-    stream.set_read_timeout(Some(PATIENCE)).map_err(gone)?;
-    let mut payload = vec![0; len as usize];
-    stream.read_exact(&mut payload).map_err(gone)?;
-    Ok((kind, payload))
 }
 
 fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Gone> {
@@ -171,13 +193,21 @@ mod tests {
     fn served(
         serve: impl FnOnce(&mut UnixStream) + Send + 'static,
     ) -> (tempfile::TempDir, Arc<Latest<Said>>, Receiver<String>) {
+        served_to(PATIENCE, serve)
+    }
+
+    /// As [`served`], and the client waits so long.
+    fn served_to(
+        patience: Duration,
+        serve: impl FnOnce(&mut UnixStream) + Send + 'static,
+    ) -> (tempfile::TempDir, Arc<Latest<Said>>, Receiver<String>) {
         let dir = tempfile::tempdir().expect("a directory");
         let listener = UnixListener::bind(dir.path().join("s")).expect("it is bound");
         std::thread::spawn(move || serve(&mut listener.accept().expect("it comes").0));
         let (tell, (ended, end)) = (Arc::new(Latest::default()), channel());
         let (told, socket) = (tell.clone(), dir.path().join("s"));
         std::thread::spawn(move || {
-            let Err(Gone(why)) = Sway::at(socket).follow(&told);
+            let Err(Gone(why)) = (Sway { socket, patience }).follow(&told);
             let _ = ended.send(why);
         });
         (dir, tell, end)
@@ -185,7 +215,7 @@ mod tests {
 
     /// Hears a message of this kind.
     fn hear(stream: &mut UnixStream, kind: u32) -> String {
-        let (heard, payload) = next(stream).expect("a message");
+        let (heard, payload) = Sway::at(PathBuf::new()).next(stream, None).expect("a message");
         assert_eq!(heard, kind);
         String::from_utf8(payload).expect("UTF-8")
     }
@@ -242,6 +272,25 @@ mod tests {
             let why = end.recv_timeout(LONG).expect("it is over");
             assert!(why.contains(says), "{says}: {why}");
             assert_eq!(tell.take(Duration::ZERO), None, "{says}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_not_waited_for_without_end() {
+        let told = message(EVENT | 3, r#"{"change":"title"}"#);
+        let long = [MAGIC, &MOST_BYTES.to_ne_bytes()[..], &GET_TREE.to_ne_bytes()].concat();
+        // What is told again and again is no answer, nor is one that drips.
+        for (begins, goes_on) in [(Vec::new(), told), (long, b" ".to_vec())] {
+            let (_dir, tell, end) = served_to(Duration::from_millis(500), move |stream| {
+                let _ = stream.write_all(&message(SUBSCRIBE, r#"{"success": true}"#));
+                let _ = stream.write_all(&begins);
+                while stream.write_all(&goes_on).is_ok() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let why = end.recv_timeout(LONG).expect("it is over");
+            assert!(!why.is_empty());
+            assert_eq!(tell.take(Duration::ZERO), None);
         }
     }
 }
