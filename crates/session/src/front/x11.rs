@@ -39,24 +39,36 @@ impl Front for X11 {
     }
 
     fn follow(&mut self, tell: &Arc<Latest<Said>>) -> Result<Infallible, Gone> {
-        let screen = Screen::open()?;
-        tell.say(screen.front()?);
-        loop {
-            match screen.x.wait_for_event().map_err(gone)? {
-                Event::PropertyNotify(event)
-                    if event.window == screen.root && event.atom == screen.active =>
-                {
-                    tell.say(screen.front()?);
-                }
-                _ => {}
-            }
-        }
+        let (x, number) = connect()?;
+        Screen::of(x, number)?.follow(tell)
     }
 }
 
 impl Screen {
-    fn open() -> Result<Screen, Gone> {
-        let (x, number) = connect()?;
+    fn follow(&self, tell: &Latest<Said>) -> Result<Infallible, Gone> {
+        tell.say(self.front()?);
+        loop {
+            if self.is_changed()? {
+                tell.say(self.front()?);
+            }
+        }
+    }
+
+    /// Waits for events and takes all that are there: any client of the display can change what is looked at as often
+    /// as it likes, and what comes while something is asked for is kept.
+    fn is_changed(&self) -> Result<bool, Gone> {
+        let mut event = Some(self.x.wait_for_event().map_err(gone)?);
+        let mut is_changed = false;
+        while let Some(told) = event {
+            is_changed |= matches!(told, Event::PropertyNotify(told)
+                if told.window == self.root && told.atom == self.active);
+            event = self.x.poll_for_event().map_err(gone)?;
+        }
+        self.x.stream().all_are_taken();
+        Ok(is_changed)
+    }
+
+    fn of(x: RustConnection<X11Stream>, number: usize) -> Result<Screen, Gone> {
         let root = x.setup().roots.get(number).ok_or_else(|| gone("it has no such screen"))?.root;
         let atom = |name: &[u8]| -> Result<u32, ReplyError> {
             Ok(x.intern_atom(false, name)?.reply()?.atom)
@@ -131,4 +143,146 @@ fn there<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, Gone> {
 
 fn gone(why: impl std::fmt::Display) -> Gone {
     Gone(why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::thread;
+    use std::time::Duration;
+
+    use x11rb::protocol::xproto::{self, GET_PROPERTY_REQUEST, INTERN_ATOM_REQUEST, Setup};
+    use x11rb::x11_utils::Serialize;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+    const ROOT: u32 = 77;
+    const ATOM: u32 = 300;
+
+    /// As an X server that knows nobody in front.
+    struct Server {
+        stream: UnixStream,
+        asked: u16,
+    }
+
+    impl Server {
+        /// It has let a client in.
+        fn of(mut stream: UnixStream) -> Server {
+            stream.read_exact(&mut [0; 12]).expect("a client, without a cookie");
+            let screen = xproto::Screen { root: ROOT, ..xproto::Screen::default() };
+            let (status, protocol_major_version) = (1, 11);
+            let roots = vec![screen];
+            let resource_id_mask = 0xffff;
+            let setup = Setup {
+                status,
+                protocol_major_version,
+                resource_id_mask,
+                roots,
+                ..Setup::default()
+            };
+            let mut setup = setup.serialize();
+            let words = (setup.len() as u16 - 8) / 4;
+            setup[6..8].copy_from_slice(&words.to_ne_bytes());
+            stream.write_all(&setup).expect("sent");
+            Server { stream, asked: 0 }
+        }
+
+        /// Answers until it is asked for this; false if nobody asks any more.
+        fn serve_until(&mut self, kind: u8) -> bool {
+            loop {
+                let mut head = [0; 4];
+                if self.stream.read_exact(&mut head).is_err() {
+                    return false;
+                }
+                let words = u16::from_ne_bytes([head[2], head[3]]);
+                let mut rest = vec![0; usize::from(words) * 4 - head.len()];
+                self.stream.read_exact(&mut rest).expect("the rest of it");
+                self.asked += 1;
+                if head[0] == kind {
+                    return true;
+                }
+                if head[0] != xproto::CHANGE_WINDOW_ATTRIBUTES_REQUEST {
+                    self.answer(if head[0] == INTERN_ATOM_REQUEST { ATOM } else { 0 });
+                }
+            }
+        }
+
+        fn answer(&mut self, word: u32) {
+            let mut answer = [0; 32];
+            answer[0] = 1;
+            answer[2..4].copy_from_slice(&self.asked.to_ne_bytes());
+            answer[8..12].copy_from_slice(&word.to_ne_bytes());
+            let _ = self.stream.write_all(&answer);
+        }
+
+        /// So often the window that is in front changes; false if nobody hears it.
+        fn change(&mut self, times: usize) -> bool {
+            let mut event = [0; 32];
+            event[0] = xproto::PROPERTY_NOTIFY_EVENT;
+            event[2..4].copy_from_slice(&self.asked.to_ne_bytes());
+            event[4..8].copy_from_slice(&ROOT.to_ne_bytes());
+            event[8..12].copy_from_slice(&ATOM.to_ne_bytes());
+            self.stream.write_all(&event.repeat(times)).is_ok()
+        }
+    }
+
+    /// A client of such a server, and why it has ended.
+    fn served(
+        serve: impl FnOnce(Server) + Send + 'static,
+    ) -> (Arc<Latest<Said>>, Receiver<String>) {
+        let (ours, theirs) = UnixStream::pair().expect("a link");
+        thread::spawn(move || serve(Server::of(theirs)));
+        let (tell, (ended, end)) = (Arc::new(Latest::default()), channel());
+        let told = tell.clone();
+        thread::spawn(move || {
+            let (stream, _) = DefaultStream::from_unix_stream(ours).expect("a link");
+            let stream = X11Stream::new(stream);
+            let none = Vec::new;
+            let x = RustConnection::connect_to_stream_with_auth_info(stream, 0, none(), none());
+            let screen = Screen::of(x.expect("it lets us in"), 0).expect("it answers");
+            let Err(Gone(why)) = screen.follow(&told);
+            let _ = ended.send(why);
+        });
+        (tell, end)
+    }
+
+    #[test]
+    fn of_many_changes_at_once_one_is_asked_for() {
+        let (asked, times) = channel();
+        let (tell, _end) = served(move |mut server| {
+            assert!(server.serve_until(GET_PROPERTY_REQUEST));
+            server.change(1000);
+            server.answer(0);
+            // Whoever does not ask for so long asks no more.
+            let soon = Some(Duration::from_secs(2));
+            let mut count = 0;
+            while server.serve_until(GET_PROPERTY_REQUEST) {
+                count += 1;
+                server.answer(0);
+                server.stream.set_read_timeout(soon).expect("it is a link");
+            }
+            let _ = asked.send(count);
+        });
+        assert_eq!(tell.take(LONG), Some(Said::Nobody));
+        let times = times.recv_timeout(LONG).expect("it asks no more");
+        assert!((1..100).contains(&times), "asked {times} times of 1000 changes");
+    }
+
+    #[test]
+    fn changes_that_come_instead_of_an_answer_end_the_link() {
+        let (_tell, end) = served(|mut server| {
+            server.serve_until(GET_PROPERTY_REQUEST);
+            // 64 MiB.
+            for _ in 0..2048 {
+                if !server.change(1024) {
+                    return;
+                }
+            }
+            thread::sleep(2 * LONG);
+        });
+        let why = end.recv_timeout(LONG).expect("it is over");
+        assert!(why.contains("more than anybody takes"), "{why}");
+    }
 }

@@ -1,4 +1,5 @@
-//! A connection to an X server that announces no answer without an end: `x11rb` has memory for whatever is announced.
+//! A connection to an X server that announces no answer without an end, and does not say more and more while nobody takes
+//! it: `x11rb` has memory for whatever is announced, and for all that comes.
 
 use std::io;
 
@@ -9,6 +10,9 @@ use x11rb::utils::RawFdContainer;
 /// Bytes of an answer behind its header, more than any has that is asked for here. A server's first one cannot have more
 /// than a quarter of it.
 const MOST: u64 = 1 << 20;
+
+/// Bytes that are heard until all events are taken: some 130,000 events, which take 10 MiB until then.
+const MOST_UNTAKEN: u64 = 4 << 20;
 
 /// What begins a server's first answer, and each one behind it, bytes (X Window System Protocol, appendix B).
 const FIRST: usize = 8;
@@ -28,6 +32,11 @@ impl X11Stream {
     /// Who is behind `stream` has said nothing yet.
     pub fn new(stream: DefaultStream) -> X11Stream {
         X11Stream { stream, heard: Mutex::default() }
+    }
+
+    /// Of all that was heard nothing is kept any more.
+    pub fn all_are_taken(&self) {
+        self.heard.lock().untaken = 0;
     }
 }
 
@@ -58,10 +67,16 @@ struct Heard {
     header: Vec<u8>,
     /// What is left behind the last one.
     left: u64,
+    /// What has been said since all was taken.
+    untaken: u64,
 }
 
 impl Heard {
     fn hear(&mut self, mut said: &[u8]) -> io::Result<()> {
+        self.untaken += said.len() as u64;
+        if self.untaken > MOST_UNTAKEN {
+            return Err(io::Error::other("it says more than anybody takes"));
+        }
         while !said.is_empty() {
             let skipped = said.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
             self.left -= skipped as u64;
@@ -132,6 +147,19 @@ mod tests {
             assert!(sizes.iter().all(|size| hear(&endless, *size).is_err()));
             let long = [said.as_slice(), &packet(kind, (MOST / 4) as u32)].concat();
             assert!(sizes.iter().all(|size| hear(&long, *size).is_ok()));
+        }
+    }
+
+    #[test]
+    fn no_more_is_heard_than_is_taken() {
+        let mut heard = Heard { is_first_over: true, ..Heard::default() };
+        let events = packet(28, 0).repeat(1 << 10);
+        for _ in 0..2 {
+            for _ in 0..MOST_UNTAKEN / events.len() as u64 {
+                heard.hear(&events).expect("it is not too much yet");
+            }
+            assert!(heard.hear(&[28]).is_err());
+            heard.untaken = 0;
         }
     }
 }
