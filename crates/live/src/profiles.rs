@@ -3,7 +3,10 @@
 //!
 //! Nobody waits for the file: a thread of its own writes, all that has changed since the last time at once. The file
 //! is open for as long as that takes and no longer: a descriptor, and the lock that it has, would live on in the keeper
-//! when the daemon has died. Whatever is wrong with it costs no more than what was known of apps.
+//! when the daemon has died. Whatever is wrong with it costs no more than what was known of apps, and is looked for
+//! before anything in it is followed (`whole`).
+
+mod whole;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -17,8 +20,10 @@ use std::time::{Duration, Instant};
 
 use clew_core::Profile;
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 
+use self::whole::Whole;
 use crate::control::trusted_path::{self, PathError};
 
 /// JSON of a profile, by the app's name.
@@ -72,11 +77,7 @@ impl Profiles {
     /// See [`ProfilesError`].
     pub fn open(path: &Path, patience: Duration) -> Result<Profiles, ProfilesError> {
         let path = trusted_path::resolve(path)?;
-        let known = with_database(&path, patience, |database| {
-            // What is damaged is told by its checksums, which a read does not look at: it goes wherever a page says.
-            database.check_integrity()?;
-            read(database)
-        })?;
+        let known = with_database(&path, patience, read)?;
         let (desk, changes) = unbounded();
         let named = std::thread::Builder::new().name("profiles".into());
         let of_thread = path.clone();
@@ -162,14 +163,14 @@ pub fn is_caught() -> bool {
 fn with_database<T>(
     path: &Path,
     patience: Duration,
-    what: impl FnOnce(&mut Database) -> Result<T, redb::Error>,
+    what: impl FnOnce(&Database) -> Result<T, redb::Error>,
 ) -> Result<T, ProfilesError> {
     IS_CAUGHT.set(true);
     let made = Cell::new(None);
     // What is broken by a panic is the database, and that is gone with it.
     let done = catch_unwind(AssertUnwindSafe(|| {
-        let mut database = patiently(path, patience, &made)?;
-        what(&mut database).map_err(|why| damaged(path, why))
+        let database = patiently(path, patience, &made)?;
+        what(&database).map_err(|why| damaged(path, why))
     }));
     IS_CAUGHT.set(false);
     let done = done.unwrap_or_else(|panic| {
@@ -216,7 +217,8 @@ fn patiently(
             opened.map_err(|source| ProfilesError::File { path: path.to_path_buf(), source })?;
         let mut builder = Builder::new();
         builder.set_cache_size(CACHE_BYTES);
-        match builder.create_file(file) {
+        let file = FileBackend::new(file).map(Whole::new);
+        match file.and_then(|file| builder.create_with_backend(file)) {
             Ok(database) => return Ok(database),
             Err(why @ redb::DatabaseError::DatabaseAlreadyOpen) => {
                 // Whoever was quicker completes it.
@@ -436,5 +438,26 @@ mod tests {
         std::fs::write(&path, &bytes).expect("written");
         let opened = Profiles::open(&path, PATIENCE);
         assert!(opened.is_err() || opened.is_ok_and(|known| known.of("a").is_none()));
+    }
+
+    /// Memory that nobody has would be the end of the daemon.
+    #[test]
+    fn no_byte_of_the_file_takes_more_memory_than_there_is() {
+        let (_dir, path) = place();
+        let mut profiles = Profiles::open(&path, PATIENCE).expect("a new one");
+        for number in 0..100 {
+            profiles.keep(&number.to_string(), profile(number));
+        }
+        drop(profiles);
+        let whole = std::fs::read(&path).expect("it is there");
+        let used = |at: &usize| *at < 320 || whole[*at] != 0 && *at % 7 == 0;
+        let mut errors = 0;
+        for at in (0..whole.len()).filter(used).take(1000) {
+            let mut bytes = whole.clone();
+            bytes[at] = 0xff;
+            std::fs::write(&path, &bytes).expect("written");
+            errors += u32::from(Profiles::open(&path, PATIENCE).is_err());
+        }
+        assert!(errors > 20, "{errors} are noticed");
     }
 }
