@@ -10,6 +10,7 @@ use clew_fixture::governed::{Ground, number, programs, touch};
 use clew_fixture::touch::{BYTES, PAGES};
 use clew_fixture::*;
 use clew_live::programs::advice::{advise, pidfd};
+use rustix::io::ioctl_fionread;
 
 /// A process that does not outlive its test.
 struct Ended(Child);
@@ -88,12 +89,23 @@ fn who_reads_nothing_of_what_it_says_keeps_it_neither_from_governing_nor_from_it
     command.arg(program.pid.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut governor = Ended(command.spawn().expect("a governor"));
     let mut orders = governor.0.stdin.take().expect("a pipe");
-    let _unread = governor.0.stdout.take().expect("a pipe");
-    // Each answer is longer than 256 bytes: the pipe has room for 64 KiB of them. Who is told too much does not listen, either.
+    let unread = governor.0.stdout.take().expect("a pipe");
+    // Who is told too much does not listen, either.
     let asking = std::thread::spawn(move || {
         let _ = orders.write_all("status\n".repeat(2_000).as_bytes());
         orders
     });
+    // When nothing more comes the pipe is full.
+    let (mut had, mut looks) = (0, 0);
+    let is_full = poll(LONG, || {
+        let has = ioctl_fionread(&unread).expect("a pipe");
+        looks = if has > 0 && has == had { looks + 1 } else { 0 };
+        had = has;
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        (looks > 40).then_some(())
+    });
+    assert!(is_full.is_some(), "{had} bytes");
+    assert_eq!(program.ask("sum"), sum);
     let resident = poll(LONG, || (rss_anon(program.pid) < BYTES / 2).then_some(()));
     assert!(resident.is_some(), "{} bytes", rss_anon(program.pid));
     assert_eq!(program.ask("sum"), sum);

@@ -450,7 +450,7 @@ mod tests {
         }
         drop(profiles);
         let whole = std::fs::read(&path).expect("it is there");
-        let used = |at: &usize| *at < 320 || whole[*at] != 0 && *at % 7 == 0;
+        let used = |at: &usize| *at < 320 || whole[*at] != 0 && at.is_multiple_of(7);
         let mut errors = 0;
         for at in (0..whole.len()).filter(used).take(1000) {
             let mut bytes = whole.clone();

@@ -75,7 +75,7 @@ impl Front for Bus {
 
 /// Serves calls on this bus until it ends.
 fn serve(address: &Address, tell: &Latest<Said>) -> Result<Infallible, Gone> {
-    let (_link, asks) = let_in(connect(address)?, PATIENCE, DBusProxy::new)?;
+    let (_, asks) = let_in(connect(address)?, PATIENCE, DBusProxy::new)?;
     let (bus, calls) = let_in(connect(address)?, PATIENCE, |bus| {
         // From now on nothing is missed.
         let calls = MessageIterator::from(bus);
