@@ -11,7 +11,8 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::Arc;
 
 use x11rb::connection::Connection;
-use x11rb::errors::ReplyError;
+
+use x11rb::errors::{ConnectionError, ReplyError};
 use x11rb::protocol::Event;
 use x11rb::protocol::res::{ClientIdMask, ClientIdSpec, ConnectionExt as _};
 use x11rb::protocol::xproto::{AtomEnum, ChangeWindowAttributesAux, ConnectionExt as _, EventMask};
@@ -85,7 +86,12 @@ impl Screen {
             return Ok(Said::Nobody);
         };
         let client = ClientIdSpec { client: window, mask: ClientIdMask::LOCAL_CLIENT_PID };
-        let known = there(self.x.res_query_client_ids(&[client]).map_err(gone)?.reply())?;
+        let known = match self.x.res_query_client_ids(&[client]) {
+            Ok(asked) => there(asked.reply())?,
+            // Not every server has the extension.
+            Err(ConnectionError::UnsupportedExtension) => None,
+            Err(error) => return Err(gone(error)),
+        };
         let known = known.and_then(|known| known.ids.first()?.value.first().copied());
         let pid = match known.filter(|pid| *pid > 0) {
             Some(pid) => Some(pid),
