@@ -156,3 +156,27 @@ fn a_mount_shares_the_budget_of_a_daemon() {
     kill_process(Pid::from_child(&server), Signal::TERM).expect("it is there");
     assert!(server.wait().expect("it ends").success());
 }
+
+/// Whoever can change a link on the way to the directory decides what root's mount shows to all.
+#[test]
+fn what_root_shows_to_all_lies_behind_no_link_of_others() {
+    let test = "what_root_shows_to_all_lies_behind_no_link_of_others";
+    if !can_run(test, &[]) {
+        return;
+    }
+    if !is_root() || !Path::new("/dev/fuse").exists() {
+        return skip(test, "not root, or no FUSE");
+    }
+    let dir = TempDir::new();
+    let (users, private) = (dir.join("user"), dir.join("private"));
+    for directory in [&users, &private, &dir.join("mnt")] {
+        fs::create_dir(directory).expect("a directory");
+    }
+    std::os::unix::fs::symlink(&private, users.join("data")).expect("a link");
+    std::os::unix::fs::chown(&users, Some(12345), None).expect("root may");
+    let mut command = clew();
+    command.args(["mount", "--allow-other"]).args([users.join("data"), dir.join("mnt")]);
+    let output = run_to_end(&mut command, LONG);
+    assert!(!output.status.success(), "{}", texts(&output));
+    assert!(texts(&output).contains("a link leads there"), "{}", texts(&output));
+}

@@ -33,6 +33,7 @@ struct Order {
     windows: Arc<Windows>,
     pages: Range<u64>,
     stamp: Stamp,
+    epoch: Epoch,
 }
 
 /// The way to the thread that reads; it ends with it.
@@ -66,12 +67,18 @@ impl Ahead {
         let is_ordered = is_settled
             && open.direct.as_ref().is_some_and(|file| {
                 let (inode, windows) = (open.inode.clone(), open.windows.clone());
-                let order =
-                    Order { file: file.clone(), inode, windows, pages: ahead.clone(), stamp };
+                let order = Order {
+                    file: file.clone(),
+                    inode,
+                    windows,
+                    pages: ahead.clone(),
+                    stamp,
+                    epoch,
+                };
                 self.orders.try_send(order).is_ok()
             });
         if !is_ordered {
-            open.windows.done(&ahead, None);
+            open.windows.done(&ahead, epoch, None);
         }
     }
 }
@@ -82,7 +89,7 @@ fn serve(waiting: &Receiver<Order>, rooms: &Rooms) {
         match waiting.recv_timeout(KEPT) {
             Ok(order) => {
                 let bytes = read(&order, rooms);
-                order.windows.done(&order.pages, bytes);
+                order.windows.done(&order.pages, order.epoch, bytes);
                 let windows = Arc::downgrade(&order.windows);
                 lately.retain(|(_, other)| !other.ptr_eq(&windows));
                 lately.push_back((Instant::now(), windows));

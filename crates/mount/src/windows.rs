@@ -133,10 +133,12 @@ impl Windows {
         Some(ahead)
     }
 
-    /// A window was read, or was not.
-    pub fn done(&self, pages: &Range<u64>, bytes: Option<AlignedBuffer>) {
+    /// A window was read, or was not. Another of the same pages may have been asked for since, in another epoch.
+    pub fn done(&self, pages: &Range<u64>, epoch: Epoch, bytes: Option<AlignedBuffer>) {
         let mut row = self.row.lock();
-        let is_it = |window: &Window| window.pages == *pages && window.bytes.is_none();
+        let is_it = |window: &Window| {
+            window.pages == *pages && window.epoch == epoch && window.bytes.is_none()
+        };
         if let Some(at) = row.windows.iter().position(is_it) {
             match bytes {
                 None => drop(row.windows.remove(at)),
@@ -224,11 +226,11 @@ mod tests {
         assert_eq!(asked(128..160), None, "two are enough");
         // Out of its turn.
         assert_eq!(asked(96..128), None);
-        windows.done(&(64..192), Some(bytes_of(&(64..192))));
+        windows.done(&(64..192), now, Some(bytes_of(&(64..192))));
         assert!(gives(&windows, 64..96, now) && gives(&windows, 160..192, now));
         assert!(!gives(&windows, 32..96, now), "half of it");
         assert!(!gives(&windows, 64..96, later), "another file by now");
-        windows.done(&(192..320), Some(bytes_of(&(192..320))));
+        windows.done(&(192..320), now, Some(bytes_of(&(192..320))));
         assert!(gives(&windows, 180..230, now), "of both");
         assert_eq!((asked(192..224), rooms.taken.load(Relaxed)), (None, 2));
         assert_eq!((asked(224..256), rooms.taken.load(Relaxed)), (Some(320..448), 2));
@@ -247,14 +249,20 @@ mod tests {
         let asked = |pages, epoch| windows.asked(&pages, 1000, epoch, &rooms);
         assert_eq!(asked(0..60, now), None);
         assert_eq!(asked(60..96, now), Some(96..224));
-        windows.done(&(96..224), None);
+        windows.done(&(96..224), now, None);
         assert!(!gives(&windows, 96..128, now));
         assert_eq!(rooms.taken.load(Relaxed), 0);
         assert_eq!(asked(96..128, now), Some(128..256));
         // The file has changed: what comes now is of before.
         assert_eq!((asked(128..160, later), rooms.taken.load(Relaxed)), (None, 0));
-        windows.done(&(128..256), Some(bytes_of(&(128..256))));
+        windows.done(&(128..256), now, Some(bytes_of(&(128..256))));
         assert!(!gives(&windows, 128..160, now) && !gives(&windows, 128..160, later));
+        // The same pages are asked for anew, and what comes is of before.
+        windows.forget();
+        assert_eq!((asked(0..32, later), asked(32..64, later)), (None, Some(64..192)));
+        windows.done(&(64..192), now, Some(bytes_of(&(64..192))));
+        windows.done(&(64..192), later, None);
+        assert!(!gives(&windows, 64..96, later));
         // Who jumps begins anew.
         assert_eq!((asked(600..632, later), rooms.taken.load(Relaxed)), (None, 0));
     }
