@@ -736,13 +736,14 @@ fn whose_pane_of_tmux_is_looked_at_is_in_front() {
 }
 
 /// A window has the focus when it appears, and the one before has it when it goes.
-fn windows_under(test: &str, manager: &str) {
+fn windows_under(test: &str, manager: &str, without: &[&str]) {
     if !can_run(test, &["Xvfb", "xterm", manager]) {
         return;
     }
     let fixture = Fixture::start("512MiB");
     let session = Session::new(&fixture.dir, &fixture.socket);
     let server = ["-displayfd", "1", "-screen", "0", "640x480x24", "-nolisten", "tcp"];
+    let server = [&server[..], without].concat();
     let server = Server::start(Command::new("Xvfb").args(server).stderr(Stdio::null()));
     let display = format!(":{}", server.said);
     // It says that it is there by a file.
@@ -777,6 +778,13 @@ fn windows_under(test: &str, manager: &str) {
     drop(one);
     kill_tree(&mut wm);
     drop((two, watching, server));
+}
+
+/// It says which process a window is of by an extension; without that, the window's own word counts.
+#[test]
+fn windows_of_a_server_without_its_extension_are_known() {
+    let without = ["-extension", "X-Resource"];
+    windows_under("session::without_x_resource", "i3", &without);
 }
 
 /// An X server of another user's, which says how many bytes it was sent.
@@ -834,10 +842,10 @@ fn a_bus_of_another_user_is_told_nothing() {
 
 #[test]
 fn windows_under_openbox_are_in_front_in_turn() {
-    windows_under("session::windows_under_openbox_are_in_front_in_turn", "openbox");
+    windows_under("session::windows_under_openbox_are_in_front_in_turn", "openbox", &[]);
 }
 
 #[test]
 fn windows_under_i3_are_in_front_in_turn() {
-    windows_under("session::windows_under_i3_are_in_front_in_turn", "i3");
+    windows_under("session::windows_under_i3_are_in_front_in_turn", "i3", &[]);
 }
