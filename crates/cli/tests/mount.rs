@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -157,6 +157,15 @@ fn a_mount_shares_the_budget_of_a_daemon() {
     assert!(server.wait().expect("it ends").success());
 }
 
+/// Nothing stays mounted there, whatever the test has found.
+struct Unmounted(PathBuf);
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
 /// Whoever can change a link on the way to the directory decides what root's mount shows to all.
 #[test]
 fn what_root_shows_to_all_lies_behind_no_link_of_others() {
@@ -174,6 +183,7 @@ fn what_root_shows_to_all_lies_behind_no_link_of_others() {
     }
     std::os::unix::fs::symlink(&private, users.join("data")).expect("a link");
     std::os::unix::fs::chown(&users, Some(12345), None).expect("root may");
+    let _unmounted = Unmounted(dir.join("mnt"));
     let mut command = clew();
     command.args(["mount", "--allow-other"]).args([users.join("data"), dir.join("mnt")]);
     let output = run_to_end(&mut command, LONG);
