@@ -83,6 +83,7 @@ pub(crate) fn ask(range: Option<[usize; 2]>) -> Answer {
     let Some(mut asking) = Asking::begin() else { return Answer::Refused };
     let Some(path) = daemons_path() else { return Answer::Nobody };
     let until = now() + PATIENCE_SECONDS;
+    let mut unlooked = range;
     while now() < until {
         // The daemon has ended in order: everything is back, and nobody's but the program's.
         if !MAY_BE_REGISTERED.load(Acquire) {
@@ -100,7 +101,10 @@ pub(crate) fn ask(range: Option<[usize; 2]>) -> Answer {
         // Perhaps it cannot be found from where this process is by now (chroot, another user). What was never registered needs
         // nobody: it has the advice by now, and what has that is not registered.
         let mut is_free = false;
-        if range.is_some_and(|range| apart(&mut || is_free = taken::is_free(range)) && is_free) {
+        if unlooked
+            .take()
+            .is_some_and(|range| apart(&mut || is_free = taken::is_free(range)) && is_free)
+        {
             return Answer::Gone;
         }
         // Who installs a filter does not wait until a daemon serves.

@@ -59,25 +59,15 @@ impl Ahead {
     }
 
     /// Pages of a file that has this stamp were asked for, and the disk had to be.
-    pub fn asked(&self, open: &Arc<OpenFile>, pages: &Range<u64>, stamp: Stamp, epoch: Epoch) {
+    pub fn asked(&self, open: &OpenFile, pages: &Range<u64>, stamp: Stamp, epoch: Epoch) {
+        // Otherwise it may change and look the same.
+        let may_be = |_: &&Arc<OwnedFd>| stamp.is_settled(SystemTime::now());
+        let Some(file) = open.direct.as_ref().filter(may_be) else { return };
         let file_pages = stamp.size.div_ceil(PAGE_BYTES as u64);
         let Some(ahead) = open.windows.asked(pages, file_pages, epoch, &self.rooms) else { return };
-        // Otherwise it may change and look the same.
-        let is_settled = stamp.is_settled(SystemTime::now());
-        let is_ordered = is_settled
-            && open.direct.as_ref().is_some_and(|file| {
-                let (inode, windows) = (open.inode.clone(), open.windows.clone());
-                let order = Order {
-                    file: file.clone(),
-                    inode,
-                    windows,
-                    pages: ahead.clone(),
-                    stamp,
-                    epoch,
-                };
-                self.orders.try_send(order).is_ok()
-            });
-        if !is_ordered {
+        let (file, inode, windows) = (file.clone(), open.inode.clone(), open.windows.clone());
+        let order = Order { file, inode, windows, pages: ahead.clone(), stamp, epoch };
+        if self.orders.try_send(order).is_err() {
             open.windows.done(&ahead, epoch, None);
         }
     }

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use rustix::io::{Errno, Result};
@@ -39,7 +38,7 @@ impl Server {
     /// Reads `size` bytes at `offset` and hands them to `reply`. `cached` says whether the kernel keeps them.
     pub fn read(
         &self,
-        open: &Arc<OpenFile>,
+        open: &OpenFile,
         offset: u64,
         size: u32,
         cached: bool,
@@ -67,7 +66,7 @@ impl Server {
     /// Reads the pages that hold these bytes; nothing if the file ends before.
     fn read_pages(
         &self,
-        open: &Arc<OpenFile>,
+        open: &OpenFile,
         offset: u64,
         size: u32,
         buffer: &mut AlignedBuffer,

@@ -23,7 +23,7 @@ use crate::network::LINK_MBIT;
 
 /// Pages that leave at once; then it is waited until the link would be done with them.
 const BATCH: u64 = 256;
-/// Repetitions of the reads of which one is told: what leaves must go on beside all of them.
+/// Beside what it reads: nothing, the disk, a donor.
 const SIDES: u64 = 3;
 
 impl Bench<'_> {
@@ -53,10 +53,7 @@ impl Bench<'_> {
         let remote = costs(&remote);
         let [alone, local] = [alone, local].map(|times| costs(&times));
         let of = |ours, peer| Measured::of("donors", "app-read", "one read", ours, peer);
-        Ok(vec![
-            of(remote.clone(), ("no swapping", alone.clone())),
-            of(remote, ("swap to disk", local.clone())),
-        ])
+        Ok(vec![of(remote.clone(), ("no swapping", alone)), of(remote, ("swap to disk", local))])
     }
 }
 
