@@ -41,6 +41,7 @@ pub unsafe extern "C" fn on_load(_argc: i32, _argv: *const *const u8, envp: *con
     {
         crate::let_go::find_next();
         crate::madvise::find_next();
+        crate::mremap::find_next();
         crate::filters::find_next();
         // Others hand over nothing at all, so nobody knows what is in `envp`.
         if !crate::preload::is_glibc() {

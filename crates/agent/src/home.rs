@@ -25,7 +25,7 @@ const MAP_NORESERVE: usize = 0x4000;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MADV_DONTNEED: usize = 4;
 const MADV_DONTFORK: usize = 10;
-const NOTHING: usize = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+pub(crate) const NOTHING: usize = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 /// A place that is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

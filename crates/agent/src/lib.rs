@@ -25,6 +25,7 @@ pub mod kept;
 pub mod let_go;
 mod libc_errno;
 pub mod madvise;
+pub mod mremap;
 #[cfg(any(test, clew_preload))]
 mod own_memory_calls;
 pub mod protocol;
@@ -157,6 +158,22 @@ mod preload {
             raw = sym crate::madvise::call,
             next = sym crate::madvise::NEXT,
         )
+    }
+
+    /// Stands in for the C library's.
+    ///
+    /// # Safety
+    /// As mremap(2).
+    #[unsafe(no_mangle)]
+    pub unsafe extern "C" fn mremap(
+        from: usize,
+        before: usize,
+        after: usize,
+        flags: i32,
+        to: usize,
+    ) -> isize {
+        // SAFETY: the program's own call.
+        unsafe { crate::mremap::stand_in(from, before, after, flags, to) }
     }
 
     /// Stands in for the C library's as [`ioctl`] does. Installing a filter of system calls takes a way of its own.

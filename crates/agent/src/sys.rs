@@ -19,6 +19,7 @@ pub mod nr {
     pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const IOCTL: usize = 16;
+    pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const SOCKET: usize = 41;
     pub const CONNECT: usize = 42;
@@ -62,6 +63,7 @@ pub mod errno {
     pub const ECHILD: isize = 10;
     pub const EAGAIN: isize = 11;
     pub const ENOMEM: isize = 12;
+    pub const EFAULT: isize = 14;
     pub const EBUSY: isize = 16;
     pub const EEXIST: isize = 17;
     pub const ENOTDIR: isize = 20;

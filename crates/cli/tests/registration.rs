@@ -100,3 +100,37 @@ fn what_is_not_to_be_registered_and_comes_to_a_place_that_was_loses_nothing() {
     assert_eq!(answer, "as written");
     fixture.assert_daemon_lives();
 }
+
+/// The new part lies above what is stored, and both grow.
+#[test]
+fn what_is_mapped_beside_registered_memory_grows_with_it() {
+    joins("grow");
+}
+
+/// The new part lies below, and is what the kernel would move before it refuses.
+#[test]
+fn what_is_mapped_beside_registered_memory_moves_with_it() {
+    joins("move");
+}
+
+/// Each time another program: what is registered with its neighbour stays so.
+fn joins(order: &str) {
+    if !can_run(&format!("registration::{order}"), &["cc"]) {
+        return;
+    }
+    let mut fixture = Fixture::start("1GiB");
+    let binary = compile(&fixture.dir, "joins.c", &[]).to_str().expect("UTF-8").to_string();
+    for round in 0..4 {
+        let name = format!("joins-{round}");
+        let mut program = fixture.run(&name, &[&binary, "4194304"]);
+        program.wait_ready();
+        fixture.wait_resident(&name, 4 << 20);
+        // Half of them find it in memory.
+        if round % 2 == 0 {
+            fixture.swap_out_at_least(&name, 4 << 20);
+        }
+        assert_eq!(program.ask(order), "moved, bad 0", "round {round}");
+        program.quit();
+    }
+    fixture.assert_daemon_lives();
+}
