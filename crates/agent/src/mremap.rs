@@ -225,6 +225,7 @@ mod tests {
     /// Pages that hold their numbers in three mappings of four, which nobody may write in the middle.
     fn three() -> usize {
         let from = reserve(PAGES * PAGE);
+        // SAFETY: of mappings that nobody else knows.
         let protect = |from: usize, pages: usize, how: usize| unsafe {
             syscall6(nr::MPROTECT, from, pages * PAGE, how, 0, 0, 0)
         };
@@ -263,6 +264,7 @@ mod tests {
         let from = three();
         let end = from + PAGES * PAGE;
         // What comes behind them leaves no room.
+        // SAFETY: it replaces nothing.
         let wall = unsafe { syscall6(nr::MMAP, end, PAGE, 0, NOTHING | NOREPLACE, usize::MAX, 0) }
             as usize;
         assert!(wall == end || wall as isize == -errno::EEXIST, "{wall:#x}");
@@ -293,6 +295,7 @@ mod tests {
         assert_eq!(called(from + 1, PAGES, PAGES, MAYMOVE, 0), None, "no page");
         assert_eq!(called(from, PAGES, PAGES, MAYMOVE | FIXED, from + PAGE), None, "over itself");
         assert_eq!(called(from, PAGES, PAGES, MAYMOVE | FIXED, 77), None, "no page");
+        // SAFETY: nobody else knows it.
         let hole = unsafe { syscall6(nr::MUNMAP, from + 6 * PAGE, PAGE, 0, 0, 0, 0) };
         assert_eq!(hole, 0);
         assert_eq!(called(from, PAGES, PAGES + 1, MAYMOVE, 0), None, "a hole");

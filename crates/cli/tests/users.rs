@@ -739,6 +739,41 @@ impl Drop for AtItsPlace {
 }
 
 #[test]
+fn each_has_an_app_in_front_of_the_own() {
+    let Some([one, two]) = two_users("users::fronts", &[]) else { return };
+    let mut fixture = service(&[]);
+    let programs = [
+        one.touch(&fixture, "first", 4, 1),
+        one.touch(&fixture, "second", 4, 2),
+        two.touch(&fixture, "first", 4, 3),
+    ];
+    let fronts = |fixture: &Fixture| {
+        let apps = fixture.status().apps;
+        let mut in_front: Vec<(u32, String)> = apps
+            .into_iter()
+            .filter(|app| app.state == "foreground")
+            .map(|app| (app.uid, app.name))
+            .collect();
+        in_front.sort();
+        in_front
+    };
+    let named = |user: &User, name: &str| (user.uid, name.to_string());
+    let sorted = |mut fronts: Vec<(u32, String)>| {
+        fronts.sort();
+        fronts
+    };
+    says(&one.clew(&fixture, &["fg", "first"]), 0, &[]);
+    says(&two.clew(&fixture, &["fg", "first"]), 0, &[]);
+    assert_eq!(fronts(&fixture), sorted(vec![named(&one, "first"), named(&two, "first")]));
+    says(&one.clew(&fixture, &["fg", "second"]), 0, &[]);
+    assert_eq!(fronts(&fixture), sorted(vec![named(&one, "second"), named(&two, "first")]));
+    says(&two.clew(&fixture, &["bg", "first"]), 0, &[]);
+    assert_eq!(fronts(&fixture), vec![named(&one, "second")]);
+    programs.into_iter().for_each(Program::quit);
+    fixture.assert_daemon_lives();
+}
+
+#[test]
 fn commands_of_a_member_find_the_service() {
     let Some([member, other]) = two_users("users::found", &["unshare", "nsenter"]) else { return };
     let _alone = alone();

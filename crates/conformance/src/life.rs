@@ -76,7 +76,7 @@ fn one<P: Observe + ?Sized>(
 ) -> Result<Vec<String>, Broken> {
     let mut life = Life {
         random: Seeded::of(history, &[]),
-        world: World::new(&[0, 1, 1]),
+        world: World::new(&[0, 1, 1]).of_two_users(),
         policy: build(),
         keeps_classes,
         answers: Vec::new(),
@@ -324,7 +324,7 @@ impl<P: Observe + ?Sized> Life<P> {
         if what == 1 {
             return self.tell(Event::ResponseComplete { app, response_ns: 1 });
         }
-        if let Some(front) = self.world.facts.foreground.filter(|front| *front != app) {
+        if let Some(front) = self.world.in_front_of(app) {
             self.tell(Event::Background { app: front })?;
         }
         self.tell(if what == 2 { Event::Launch { app } } else { Event::Relaunch { app } })

@@ -87,6 +87,8 @@ pub struct World {
     pub facts: Facts,
     /// What the relaunch that is going on used so far.
     recorded: Vec<PageId>,
+    /// Apps of even and of odd numbers are two users'.
+    has_two_users: bool,
 }
 
 impl World {
@@ -113,6 +115,24 @@ impl World {
         View { classes: Some(classes), ..self.view() }
     }
 
+    /// The same of two users, who have an app in front each.
+    pub fn of_two_users(self) -> World {
+        World { has_two_users: true, ..self }
+    }
+
+    /// Another app of the same user that is in front.
+    pub fn in_front_of(&self, app: AppId) -> Option<AppId> {
+        let is_of_the_user = |f: AppId| !self.has_two_users || f.0 % 2 == app.0 % 2;
+        self.facts.fronts.iter().copied().find(|f| *f != app && is_of_the_user(*f))
+    }
+
+    fn comes_to_front(&mut self, app: AppId) {
+        let before = self.in_front_of(app);
+        self.facts.fronts.retain(|front| *front != app && Some(*front) != before);
+        self.facts.fronts.push(app);
+        self.facts.fronts.sort_unstable();
+    }
+
     /// Brings table and facts up to date, before policies are told.
     pub fn before(&mut self, event: &Event) {
         self.facts.now = Ns(self.facts.now.0 + 1);
@@ -122,17 +142,17 @@ impl World {
             Event::Launch { app } => {
                 self.end_start(None);
                 self.facts.starting = start(app, false);
-                self.facts.foreground = Some(app);
+                self.comes_to_front(app);
             }
             Event::Relaunch { app } => {
                 self.end_start(None);
                 self.facts.starting = start(app, true);
-                self.facts.foreground = Some(app);
+                self.comes_to_front(app);
             }
             Event::ResponseComplete { app, .. } => self.end_start(Some(app)),
             Event::Background { app } => {
                 self.end_start(Some(app));
-                self.facts.foreground.take_if(|front| *front == app);
+                self.facts.fronts.retain(|front| *front != app);
             }
             Event::SpaceStart { space, app, file } => {
                 let number = space.0 as usize;
@@ -246,7 +266,7 @@ impl World {
                 self.facts.apps.remove(&app);
                 self.facts.launch_sets.remove(&app);
                 self.facts.starting.take_if(|starting| starting.app == app);
-                self.facts.foreground.take_if(|front| *front == app);
+                self.facts.fronts.retain(|front| *front != app);
             }
             _ => {}
         }

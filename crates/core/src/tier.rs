@@ -37,8 +37,10 @@ pub enum DonorState {
     Pressed,
     /// It does not answer, or has lost what it had.
     Lost,
-    /// Of two copies there is one: it gives that back and takes nothing more.
+    /// Of two copies there is one, or soon only one: it gives that back and takes nothing more.
     Single,
+    /// As [`DonorState::Pressed`], and of all that it has there is another copy.
+    Relieved,
 }
 
 impl DonorState {
@@ -50,6 +52,7 @@ impl DonorState {
             DonorState::Pressed => "pressed",
             DonorState::Lost => "lost",
             DonorState::Single => "single",
+            DonorState::Relieved => "relieved",
         }
     }
 }

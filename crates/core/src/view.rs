@@ -107,8 +107,8 @@ pub struct Facts {
     pub file_spaces: BTreeSet<SpaceId>,
     /// Where the pages of each app are (ElasticZRAM 3.3 asks for its share of the pool).
     pub app_pages: BTreeMap<AppId, PageCounts>,
-    /// The app in front, if any.
-    pub foreground: Option<AppId>,
+    /// The apps in front: one at most of each user, whose desktops are machines of their own.
+    pub fronts: Vec<AppId>,
     /// The launch or relaunch that is going on, if any.
     pub starting: Option<Starting>,
     /// Every touch is told (a trace). Otherwise touches of resident pages are seen by a sample only
@@ -137,7 +137,7 @@ impl Default for Facts {
             space_app: Vec::new(),
             file_spaces: BTreeSet::new(),
             app_pages: BTreeMap::new(),
-            foreground: None,
+            fronts: Vec::new(),
             starting: None,
             all_touches_seen: false,
             launch_sets: BTreeMap::new(),
@@ -153,6 +153,12 @@ impl Facts {
     /// The app that owns `space`.
     pub fn app_of(&self, space: SpaceId) -> Option<AppId> {
         self.space_app.get(space.0 as usize).copied().flatten()
+    }
+
+    /// Whether `app` is in front.
+    #[inline]
+    pub fn is_in_front(&self, app: AppId) -> bool {
+        self.fronts.contains(&app)
     }
 
     /// Whether the pages of `space` are clean pages of files (ezswap III-A).
@@ -273,8 +279,9 @@ impl View<'_> {
         self.facts.is_file(page.space())
     }
 
-    /// Whether `page` belongs to the app in front.
+    /// Whether `page` belongs to an app in front.
     pub fn is_foreground(&self, page: PageId) -> bool {
-        self.facts.foreground.is_some() && self.facts.foreground == self.app_of(page)
+        !self.facts.fronts.is_empty()
+            && self.app_of(page).is_some_and(|app| self.facts.is_in_front(app))
     }
 }

@@ -125,6 +125,11 @@ impl Engine {
         self.known.keep_profile(app, profile);
     }
 
+    /// Whose an app is; before its first event. It is user 0's until said otherwise.
+    pub fn is_of(&mut self, app: AppId, user: u32) {
+        self.known.is_of(app, user);
+    }
+
     /// Sets what is known about a tier. Copies that could be given up at once (those kept of pages
     /// that came back) do not count as used.
     pub fn set_tier(&mut self, tier: Tier, facts: TierFacts) {
@@ -167,9 +172,9 @@ impl Engine {
         match *event {
             Event::JobDone { job } => return self.job_done(job, pages),
             Event::Background { app } if self.known.is_background(app) => return,
-            // One app is in front at a time: who was there goes to the background first.
+            // One app of a user is in front at a time: who was there goes to the background first.
             Event::Launch { app } | Event::Relaunch { app } => {
-                if let Some(before) = self.known.facts.foreground.filter(|before| *before != app) {
+                if let Some(before) = self.known.in_front_of(app) {
                     self.tell(now, &Event::Background { app: before }, pages);
                 }
             }

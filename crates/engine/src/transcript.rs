@@ -131,6 +131,7 @@ fn put(driver: &mut Driver, call: &Call, pages: &dyn PageFacts) {
     match call {
         Call::Name(app, name) => driver.name(*app, name),
         Call::Know(app, profile) => driver.know(*app, profile.clone()),
+        Call::IsOf(app, user) => driver.is_of(*app, *user),
         Call::Window(app) => driver.window(*app),
         Call::Tell(now, Event::Tick) => driver.tick(*now, pages),
         Call::Tell(now, event) => driver.tell(*now, event, pages),

@@ -278,7 +278,7 @@ fn facts_follow_the_life_of_an_app() {
     m.tell(Event::Launch { app: AppId(1) });
     m.tell(Event::Relaunch { app: AppId(2) });
     let facts = m.engine.facts();
-    assert_eq!(facts.foreground, Some(AppId(2)));
+    assert_eq!(facts.fronts, vec![AppId(2)]);
     assert_eq!(facts.apps[&AppId(1)].state, AppState::Background);
     assert_eq!(facts.apps[&AppId(1)].footprint_pages, 10);
 
@@ -302,12 +302,12 @@ fn facts_follow_the_life_of_an_app() {
     m.exit(AppId(2));
     let facts = m.engine.facts();
     assert!(!facts.apps.contains_key(&AppId(2)) && !facts.launch_sets.contains_key(&AppId(2)));
-    assert_eq!((facts.foreground, facts.app_of(SpaceId(2))), (None, None));
+    assert_eq!((facts.fronts.as_slice(), facts.app_of(SpaceId(2))), (&[][..], None));
     // One that begins behind another takes nobody's place, and was away for no time yet.
     m.tell(Event::Relaunch { app: AppId(1) });
     m.tell(Event::Background { app: AppId(3) });
     let facts = m.engine.facts();
-    assert_eq!(facts.foreground, Some(AppId(1)));
+    assert_eq!(facts.fronts, vec![AppId(1)]);
     assert!(facts.apps[&AppId(3)].last_foreground > facts.apps[&AppId(1)].last_foreground);
 }
 
@@ -1032,4 +1032,32 @@ fn clean_pages_of_files_enter_the_pool_of_who_takes_them() {
     let samples = vec![&[0u8; 512][..]; group.pages.len()];
     let admitted = machine.engine.admit(group.clone(), &samples, &machine.world);
     assert_eq!((admitted.group, admitted.rejected), (Some(group), None));
+}
+
+#[test]
+fn each_user_has_an_app_in_front() {
+    let mut m = Machine::zram();
+    m.engine.is_of(AppId(2), 1000);
+    m.engine.is_of(AppId(4), 1000);
+    for app in 1..=4 {
+        m.start(app, 10);
+    }
+    m.tell(Event::Relaunch { app: AppId(1) });
+    m.touch(page(1, 1001));
+    m.tell(Event::Relaunch { app: AppId(2) });
+    // Its relaunch is over where another's begins.
+    let facts = m.engine.facts();
+    assert_eq!(facts.launch_sets[&AppId(1)], [vec![page(1, 1001)]]);
+    assert_eq!(facts.fronts, vec![AppId(1), AppId(2)]);
+    assert_eq!(facts.apps[&AppId(1)].state, AppState::Foreground);
+    m.tell(Event::Relaunch { app: AppId(4) });
+    assert_eq!(m.engine.facts().fronts, vec![AppId(1), AppId(4)]);
+    m.tell(Event::Relaunch { app: AppId(3) });
+    let facts = m.engine.facts();
+    assert_eq!(facts.fronts, vec![AppId(3), AppId(4)]);
+    assert_eq!(facts.apps[&AppId(1)].state, AppState::Background);
+    m.tell(Event::Background { app: AppId(3) });
+    assert_eq!(m.engine.facts().fronts, vec![AppId(4)]);
+    m.exit(AppId(4));
+    assert_eq!(m.engine.facts().fronts, vec![]);
 }

@@ -238,7 +238,7 @@ impl World {
             Act::Open(app, response) => {
                 let id = AppId(app);
                 self.apps.get_mut(&id).expect("an app").usage += 1;
-                self.facts.foreground = Some(id);
+                self.facts.fronts = vec![id];
                 self.tell(Event::Relaunch { app: id });
                 self.resize(id, response);
                 self.tell(Event::ResponseComplete { app: id, response_ns: response });
@@ -247,7 +247,7 @@ impl World {
             Act::Launch(app) => {
                 let id = AppId(app);
                 self.apps.get_mut(&id).expect("an app").usage += 1;
-                self.facts.foreground = Some(id);
+                self.facts.fronts = vec![id];
                 self.tell(Event::Launch { app: id });
                 self.tell(Event::ResponseComplete { app: id, response_ns: 1 << 40 });
                 assert_eq!(self.placement.share_pct(id), self.apps[&id].ratio, "{act:?}");
@@ -255,7 +255,7 @@ impl World {
             Act::Close(app, footprint) => {
                 let id = AppId(app);
                 self.apps.get_mut(&id).expect("an app").footprint = footprint;
-                self.facts.foreground.take_if(|front| *front == id);
+                self.facts.fronts.retain(|front| *front != id);
                 self.tell(Event::Background { app: id });
             }
             Act::Uses(app, first, count) => {
@@ -286,7 +286,7 @@ impl World {
 
     fn reclaim(&mut self, pages: usize) {
         self.look();
-        let is_behind = |app: &AppId| Some(*app) != self.facts.foreground;
+        let is_behind = |app: &AppId| !self.facts.fronts.contains(app);
         let mut among: BTreeSet<AppId> = self.apps.keys().copied().filter(is_behind).collect();
         among.retain(|app| !self.table.of(*app, None).is_empty());
         let (mut apps, mut found) = (Vec::new(), 0);
@@ -356,14 +356,14 @@ impl World {
 
     fn evict(&mut self, pages: u64) {
         self.look();
-        let is_behind = |app: &AppId| Some(*app) != self.facts.foreground;
+        let is_behind = |app: &AppId| !self.facts.fronts.contains(app);
         let mut among: BTreeSet<AppId> = self.apps.keys().copied().filter(is_behind).collect();
         among.retain(|app| !self.table.of(*app, Some(Tier::Pool)).is_empty());
         let (mut expected, mut found) = (Vec::new(), 0);
         // Line 19: from U1 on there is no path 3.
         let has_path3 = self.utilisation() < u64::from(self.u1) && !self.is_worn();
         while has_path3 && found < pages {
-            let next = self.victim(&among).or(self.facts.foreground.filter(|app| {
+            let next = self.victim(&among).or(self.facts.fronts.first().copied().filter(|app| {
                 !expected.contains(app) && !self.table.of(*app, Some(Tier::Pool)).is_empty()
             }));
             let Some(app) = next else { break };

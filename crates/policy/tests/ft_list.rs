@@ -69,7 +69,7 @@ impl Machine {
     }
 
     fn in_front(&mut self, app: u32, at: u64) {
-        self.world.facts.foreground = Some(AppId(app));
+        self.world.facts.fronts = vec![AppId(app)];
         self.world.facts.apps.entry(AppId(app)).or_default().last_foreground = Ns(at);
     }
 
@@ -132,7 +132,7 @@ fn two_apps(params: Params) -> Machine {
 #[test]
 fn a_small_round_takes_pages_one_by_one_and_a_large_one_groups() {
     let mut m = two_apps(quick());
-    m.world.facts.foreground = None;
+    m.world.facts.fronts.clear();
     // 13 was never used; what is on the LRU lists leaves by itself.
     assert_eq!(m.pick(1, false), [pages(1, &[13])]);
     // Least active app first, then LRU pages.
@@ -179,7 +179,7 @@ fn pages_that_drift_apart_are_on_the_lru_lists_again() {
     }
     m.learn();
     assert_eq!(m.list.group(page(0, 2)), []);
-    m.world.facts.foreground = Some(AppId(1));
+    m.world.facts.fronts = vec![AppId(1)];
     let narrow: Vec<PageId> = m.pick(3, false).concat();
     assert!(narrow.contains(&page(0, 2)), "{narrow:?}");
 }

@@ -229,7 +229,7 @@ impl Naive {
     fn with_share(&self, demand: Demand, view: &View<'_>) -> Vec<(PageId, Hotness)> {
         let mut apps: Vec<AppId> = view.facts.apps.keys().copied().collect();
         apps.sort_by_key(|app| view.facts.apps[app].last_access);
-        let is_front = |app: &AppId| view.facts.foreground == Some(*app);
+        let is_front = |app: &AppId| view.facts.fronts.contains(app);
         let mut left: BTreeMap<AppId, Vec<(PageId, Hotness)>> = BTreeMap::new();
         for app in &apps {
             let mut pages = Vec::new();
@@ -262,7 +262,7 @@ impl Naive {
     fn in_order(&self, demand: Demand, view: &View<'_>) -> Vec<(PageId, Hotness)> {
         let mut apps: Vec<AppId> = view.facts.apps.keys().copied().collect();
         apps.sort_by_key(|app| view.facts.apps[app].last_access);
-        apps.sort_by_key(|app| view.facts.foreground == Some(*app));
+        apps.sort_by_key(|app| view.facts.fronts.contains(app));
         let mut all = Vec::new();
         for class in CLASSES {
             let excluded = self.params.lists == Lists::ExcludeHot && !demand.urgent;
@@ -286,7 +286,8 @@ impl Naive {
     /// Page by page: who is next, as the parameter says it.
     fn after_warm(&self, demand: Demand, view: &View<'_>) -> Vec<(PageId, Hotness)> {
         let everything = Demand { pages: usize::MAX, ..demand };
-        let in_front = |page: &PageId| view.facts.foreground == view.app_of(*page);
+        let in_front =
+            |page: &PageId| view.app_of(*page).is_some_and(|app| view.facts.fronts.contains(&app));
         let (mut front, mut others): (Vec<_>, Vec<_>) =
             self.in_order(everything, view).into_iter().partition(|(page, _)| in_front(page));
         let resident = self.known.iter().filter(|(_, known)| known.side == Side::In);

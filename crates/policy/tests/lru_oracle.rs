@@ -170,9 +170,9 @@ impl Naive {
     }
 
     fn pick(&mut self, demand: Demand, view: &View<'_>) -> Vec<PageId> {
-        if demand.urgent || self.spared_for != view.facts.foreground {
+        if demand.urgent || self.spared_for.as_ref() != view.facts.fronts.first() {
             self.inactive.append(&mut self.spared);
-            self.spared_for = view.facts.foreground;
+            self.spared_for = view.facts.fronts.first().copied();
         }
         let mut picked = Vec::new();
         let mut looked = 0;
@@ -317,7 +317,7 @@ proptest! {
         let mut history: Vec<PageId> = Vec::new();
         for step in steps {
             if let Step::Foreground(app) = step {
-                facts.foreground = app;
+                facts.fronts = app.into_iter().collect();
                 continue;
             }
             let view = View { facts: &facts, pages: &NoPages, classes: None };

@@ -37,7 +37,11 @@ impl Told {
 fn room(standing: &Standing, log: TierFacts) -> TierFacts {
     let free = match standing.state {
         DonorState::Up => standing.free_bytes,
-        DonorState::Weak | DonorState::Pressed | DonorState::Lost | DonorState::Single => 0,
+        DonorState::Weak
+        | DonorState::Pressed
+        | DonorState::Lost
+        | DonorState::Single
+        | DonorState::Relieved => 0,
     };
     let limit_bytes = log.limit_bytes.min(log.used_bytes.saturating_add(free));
     TierFacts { limit_bytes, free_bytes: Some(free), ..log }
@@ -58,7 +62,14 @@ mod tests {
         standing.free_bytes = 5000;
         let full = TierFacts { free_bytes: Some(5000), ..log };
         assert_eq!(room(&standing, log), full, "what is free beyond what may be used is said");
-        for state in [DonorState::Weak, DonorState::Pressed, DonorState::Lost, DonorState::Single] {
+        let lends_nothing = [
+            DonorState::Weak,
+            DonorState::Pressed,
+            DonorState::Lost,
+            DonorState::Single,
+            DonorState::Relieved,
+        ];
+        for state in lends_nothing {
             standing.state = state;
             let none = TierFacts { limit_bytes: 100, free_bytes: Some(0), ..log };
             assert_eq!(room(&standing, log), none);

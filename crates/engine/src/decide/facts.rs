@@ -29,6 +29,8 @@ pub(super) struct FactsKeeper {
     recorded: Recorded,
     /// Of apps that have ended.
     profiles: BTreeMap<AppId, Profile>,
+    /// Users of apps that are not user 0's: as far as anybody has said.
+    users: BTreeMap<AppId, u32>,
 }
 
 /// What the relaunch that is going on used so far.
@@ -49,8 +51,24 @@ impl Recorded {
 
 impl FactsKeeper {
     pub(super) fn new(facts: Facts) -> FactsKeeper {
-        let (space_pages, profiles) = (Vec::new(), BTreeMap::new());
-        FactsKeeper { facts, space_pages, recorded: Recorded::default(), profiles }
+        FactsKeeper {
+            facts,
+            space_pages: Vec::new(),
+            recorded: Recorded::default(),
+            profiles: BTreeMap::new(),
+            users: BTreeMap::new(),
+        }
+    }
+
+    /// Whose an app is.
+    pub(super) fn is_of(&mut self, app: AppId, user: u32) {
+        self.users.insert(app, user);
+    }
+
+    /// Another app of the same user that is in front.
+    pub(super) fn in_front_of(&self, app: AppId) -> Option<AppId> {
+        let user = |app: &AppId| self.users.get(app).copied().unwrap_or_default();
+        self.facts.fronts.iter().copied().find(|f| *f != app && user(f) == user(&app))
     }
 
     /// Whether `app` is known and not in front.
@@ -94,9 +112,7 @@ impl FactsKeeper {
                 if held > 0 {
                     stats.footprint_pages = held;
                 }
-                if self.facts.foreground == Some(app) {
-                    self.facts.foreground = None;
-                }
+                self.facts.fronts.retain(|front| *front != app);
                 self.end_start(Some(app));
             }
             Event::SpaceStart { space, app, file } => {
@@ -151,12 +167,11 @@ impl FactsKeeper {
                 if let Some(stats) = self.facts.apps.remove(&app) {
                     self.keep_profile(app, Profile::from(&stats));
                 }
+                self.users.remove(&app);
                 self.facts.app_pages.remove(&app);
                 self.facts.launch_sets.remove(&app);
                 self.facts.starting.take_if(|starting| starting.app == app);
-                if self.facts.foreground == Some(app) {
-                    self.facts.foreground = None;
-                }
+                self.facts.fronts.retain(|front| *front != app);
             }
             _ => {}
         }
@@ -181,12 +196,16 @@ impl FactsKeeper {
 
     fn foreground(&mut self, app: AppId, relaunch: bool) {
         let now = self.facts.now;
-        self.end_start(Some(app));
+        // One is recorded at a time, also of several users.
+        self.end_start(self.facts.starting.map(|starting| starting.app));
         let stats = self.app(app);
         stats.state = AppState::Foreground;
         stats.launches += 1;
         stats.last_foreground = now;
-        self.facts.foreground = Some(app);
+        if !self.facts.is_in_front(app) {
+            self.facts.fronts.push(app);
+            self.facts.fronts.sort_unstable();
+        }
         self.facts.starting = Some(Starting { app, relaunch, since: now });
         self.recorded = Recorded { uses: Vec::new(), dedup_at: RECORDED_USES };
     }

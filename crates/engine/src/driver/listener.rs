@@ -20,6 +20,8 @@ pub enum Call {
     Name(AppId, String),
     /// [`Engine::know`], before the app's first event.
     Know(AppId, Profile),
+    /// [`Engine::is_of`], before the app's first event.
+    IsOf(AppId, u32),
     /// Everything of an app has been taken out (a window of a recording).
     Window(AppId),
     /// [`Engine::tell`].

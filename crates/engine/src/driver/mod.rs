@@ -329,6 +329,12 @@ impl Driver {
         self.engine.know(app, profile);
     }
 
+    /// Whose a new app is; before its first event.
+    pub fn is_of(&mut self, app: AppId, user: u32) {
+        self.note(|| Call::IsOf(app, user), Answer::Nothing);
+        self.engine.is_of(app, user);
+    }
+
     /// Everything of `app` has been taken out.
     pub fn window(&mut self, app: AppId) {
         self.note(|| Call::Window(app), Answer::Nothing);

@@ -182,7 +182,7 @@ impl<M: Mechanism> Replay<'_, M> {
                     self.driver.gave_up(dropped, self.mechanism.pool(), &self.mechanism);
                 }
                 Command::EndApp { app, .. } => {
-                    let in_front = self.driver.facts().foreground == Some(app);
+                    let in_front = self.driver.facts().is_in_front(app);
                     if self.on_full == OnFull::Kill && !in_front && !self.dead.contains(&app) {
                         self.tally.decided(2, [u64::from(app.0)]);
                         self.end_app(app);

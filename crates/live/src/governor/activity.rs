@@ -3,11 +3,12 @@
 //! An app that is used takes CPU time and faults; one in the background does little. Once a
 //! [`PERIOD`] the CPU clocks of every app's processes are read, which count nanoseconds. An app that
 //! begins to work comes to the front as if it had been brought there, so that its relaunch is helped
-//! along; one that has been quiet for a while goes back. One app is in front at a time: of several
+//! along; one that has been quiet for a while goes back. One app of a user is in front at a time: of several
 //! that work, the one that works most, and it stays until another works clearly more.
 //!
 //! An app of which somebody has said where it is, is left alone from then on.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use clew_core::{AppId, AppState};
@@ -89,7 +90,7 @@ pub enum Turn {
     ToBack(AppId),
 }
 
-/// Who comes to the front, or goes back, by what these apps do. As long as an app is in front because somebody said
+/// Who comes to the front, or goes back, by what these apps of one user do. As long as an app is in front because somebody said
 /// so, nobody else is.
 pub fn turn<'a>(
     apps: impl Iterator<Item = (AppId, AppState, &'a Activity)> + Clone,
@@ -160,11 +161,14 @@ impl Governor {
                 app.activity.read(cpu, faults, now);
             }
         }
-        let apps = self.apps.iter().map(|(id, app)| (*id, app.state, &app.activity));
-        match turn(apps, now) {
-            Some(Turn::ToFront(app)) => self.foreground(app),
-            Some(Turn::ToBack(app)) => self.background(app),
-            None => {}
+        let users: BTreeSet<u32> = self.apps.values().map(|app| app.uid).collect();
+        for user in users {
+            let apps = self.apps.iter().filter(|(_, app)| app.uid == user);
+            match turn(apps.map(|(id, app)| (*id, app.state, &app.activity)), now) {
+                Some(Turn::ToFront(app)) => self.foreground(app),
+                Some(Turn::ToBack(app)) => self.background(app),
+                None => {}
+            }
         }
     }
 

@@ -77,7 +77,8 @@ impl Governor {
             let is_due = self.donors.brought.get(&log).is_none_or(|last| {
                 last.began.elapsed() > BROUGHT && !self.promises.contains_key(&last.promise)
             });
-            if standing.state == DonorState::Pressed && pages > 0 && is_due {
+            let is_wanted = matches!(standing.state, DonorState::Pressed | DonorState::Relieved);
+            if is_wanted && pages > 0 && is_due {
                 let promise = self.bring_from(log);
                 let began = Instant::now();
                 self.donors.brought.insert(log, Brought { began, promise });

@@ -20,11 +20,12 @@ use crate::programs::process::Process;
 const LAUNCH: Duration = Duration::from_secs(10);
 
 impl Governor {
-    /// `app` has its first program. Who starts one waits for it or is about to use it: it is in front, unless somebody
-    /// was brought there.
+    /// `app` has its first program. Who starts one waits for it or is about to use it: it is in front, unless another of
+    /// his was brought there.
     pub(super) fn launch(&mut self, app: AppId) {
-        let mut in_front = self.apps.values().filter(|a| a.state == AppState::Foreground);
-        if in_front.any(|a| a.launched.is_none()) {
+        let user = self.apps.get(&app).map(|a| a.uid);
+        let of_the_user = |a: &App| a.state == AppState::Foreground && Some(a.uid) == user;
+        if self.apps.values().any(|a| of_the_user(a) && a.launched.is_none()) {
             return;
         }
         self.others_to_background(app);
@@ -45,7 +46,9 @@ impl Governor {
 
     fn others_to_background(&mut self, app: AppId) {
         let in_front = self.apps.iter().filter(|(_, a)| a.state == AppState::Foreground);
-        let others = in_front.map(|(id, _)| *id).filter(|id| *id != app);
+        let user = self.apps.get(&app).map(|a| a.uid);
+        let of_the_user = in_front.filter(|(_, a)| Some(a.uid) == user);
+        let others = of_the_user.map(|(id, _)| *id).filter(|id| *id != app);
         for other in others.collect::<Vec<AppId>>() {
             self.background(other);
         }

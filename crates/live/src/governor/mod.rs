@@ -508,6 +508,7 @@ impl Governor {
         );
         self.had_apps = true;
         self.driver.name(id, name);
+        self.driver.is_of(id, uid);
         if let Some(profile) = self.profiles.of(name).filter(|_| uid == own_uid()) {
             self.driver.know(id, profile.clone());
         }

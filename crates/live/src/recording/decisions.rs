@@ -44,8 +44,9 @@ impl Listener for Tap {
             }
             // While a trace is recorded no page is lent to the kernel's zram, and none has to move
             // from there. Tiers are written down before the next question that they matter for.
-            // Replays begin knowing nothing of apps. Where pages of the pool are stored anew nobody hears of it.
+            // Replays begin knowing nothing of apps, which one user has all of. Where pages of the pool are stored anew nobody hears of it.
             Call::Know(..)
+            | Call::IsOf(..)
             | Call::Begin(_)
             | Call::Prefetch(_)
             | Call::Moves(_)

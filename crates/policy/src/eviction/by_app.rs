@@ -92,12 +92,12 @@ impl Eviction for ByApp {
         let in_pool = view.facts.app_pages.iter();
         let mut apps: Vec<AppId> = in_pool
             .filter(|(app, pages)| {
-                pages.stored_in(Tier::Pool) > 0 && Some(**app) != view.facts.foreground
+                pages.stored_in(Tier::Pool) > 0 && !view.facts.is_in_front(**app)
             })
             .map(|(app, _)| *app)
             .collect();
         least_used_first(&mut apps, view.facts);
-        apps.extend(view.facts.foreground);
+        apps.extend(&view.facts.fronts);
         let mut found = 0;
         for app in apps {
             if found >= wanted {

@@ -8,7 +8,7 @@
 //! *When a donor is lost*, and "in three other conditions" (its link is weak, or used by others; it wants its memory
 //! back), the apps whose pages are there end, so that none of them ever asks for a page that does not come, and they
 //! start anew when their user wants them. That is `on_loss = "end"`, the paper's. Where pages have a second copy (ours,
-//! [`DonorState::Single`]) they live in any case, and what the donor has comes back from the copy; with `on_loss = "keep"`
+//! [`DonorState::Single`], [`DonorState::Relieved`]) they live in any case, and what the donor has comes back from the copy; with `on_loss = "keep"`
 //! nobody ends who does not ask for a page that is gone.
 //!
 //! Which app has pages where is known from what left ([`Event::Stored`]): also where it left on an order of an earlier assignment, and
@@ -137,7 +137,7 @@ impl AppAware {
 fn why_to_end(state: DonorState) -> Option<&'static str> {
     match state {
         // Their pages have a second copy.
-        DonorState::Up | DonorState::Single => None,
+        DonorState::Up | DonorState::Single | DonorState::Relieved => None,
         DonorState::Weak => Some("the link to the donor of its memory is weak or busy"),
         DonorState::Pressed => Some("the donor of its memory wants it back"),
         DonorState::Lost => Some("the donor of its memory is lost"),
@@ -349,7 +349,7 @@ mod tests {
             assert_eq!(tell(&mut policy, goes(), &facts), [AppId(4)], "{state:?}");
             has(&mut facts, 4, 0);
             assert_eq!(tell(&mut policy, goes(), &facts), [], "{state:?}: it is back");
-            for state in [DonorState::Up, DonorState::Single] {
+            for state in [DonorState::Up, DonorState::Single, DonorState::Relieved] {
                 let back = Event::Donor { donor: donor(0), state };
                 assert_eq!(tell(&mut policy, back, &facts), []);
             }

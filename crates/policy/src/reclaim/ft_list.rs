@@ -297,7 +297,7 @@ impl FtList {
             .lists
             .iter()
             .map(|(app, list)| (*app, *list))
-            .filter(|(app, _)| (view.facts.foreground == Some(*app)) == in_front)
+            .filter(|(app, _)| view.facts.is_in_front(*app) == in_front)
             .collect();
         apps.sort_by_key(|(app, _)| (inactive(app), *app));
         for (_, list) in apps {

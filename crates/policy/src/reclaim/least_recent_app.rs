@@ -97,7 +97,7 @@ impl Classes for LeastRecentApp {
 
 impl Reclaim for LeastRecentApp {
     fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
-        let background = |app: &AppId| Some(*app) != view.facts.foreground;
+        let background = |app: &AppId| !view.facts.is_in_front(*app);
         let mut apps: Vec<AppId> = view.facts.apps.keys().copied().filter(background).collect();
         apps.sort_by_key(|app| (view.facts.apps[app].last_foreground, *app));
         let mut handed_out = 0;

@@ -56,7 +56,7 @@ impl Classes for LeastUsedApp {
 impl Reclaim for LeastUsedApp {
     fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
         let apps = view.facts.apps.keys().copied();
-        let mut apps: Vec<AppId> = apps.filter(|app| Some(*app) != view.facts.foreground).collect();
+        let mut apps: Vec<AppId> = apps.filter(|app| !view.facts.is_in_front(*app)).collect();
         least_used_first(&mut apps, view.facts);
         let before = out.len();
         for app in apps {

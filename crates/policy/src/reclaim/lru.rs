@@ -65,7 +65,7 @@ pub struct Lru {
     /// Evictions and activations so far.
     age: u64,
     /// The foreground app that the spared pages belong to.
-    spared_for: Option<AppId>,
+    spared_for: Vec<AppId>,
     counted: Counted,
 }
 
@@ -346,9 +346,9 @@ impl Lru {
         view: &View<'_>,
         out: &mut Vec<Verdict>,
     ) -> usize {
-        if demand.urgent || self.spared_for != view.facts.foreground {
+        if demand.urgent || self.spared_for != view.facts.fronts {
             self.lists.append(SPARED, INACTIVE);
-            self.spared_for = view.facts.foreground;
+            self.spared_for.clone_from(&view.facts.fronts);
         }
         let mut wanted = demand.pages;
         let mut until_balance = 0;

@@ -184,13 +184,19 @@ impl Pieces {
         self.wrote(which, missed.at, missed.number, true);
     }
 
-    /// How both stand as one, where the second is a lender, too. With one of two copies they give back what there is, and
+    /// How both stand as one; the second is a file where it does not stand by itself. With one of two copies they give back what there is, and
     /// take nothing more.
     pub fn standing(&self, first: Standing, second: Option<Standing>) -> Standing {
-        use DonorState::{Lost, Pressed, Single, Up};
+        use DonorState::{Lost, Pressed, Relieved, Single, Up, Weak};
         let (state, why, free_bytes) = match second {
-            None if first.state == Lost => (Single, first.why.clone(), first.free_bytes),
-            None => (first.state, first.why.clone(), first.free_bytes),
+            None => {
+                let state = match first.state {
+                    Lost | Weak => Single,
+                    Pressed => Relieved,
+                    as_it_is @ (Up | Single | Relieved) => as_it_is,
+                };
+                (state, first.why.clone(), first.free_bytes)
+            }
             Some(second) => {
                 let state = match (first.state, second.state) {
                     (Up, Up) => Up,
@@ -337,5 +343,18 @@ mod tests {
         pieces.mended(0, missed);
         pieces.wrote(0, 0, newer, false);
         assert_eq!(pieces.may_read(0), [false, true]);
+    }
+
+    /// The paper ends apps of a donor that is not up; of which there is a copy in a file, nobody has to end.
+    #[test]
+    fn nothing_beside_a_file_is_in_danger() {
+        use DonorState::{Lost, Pressed, Relieved, Single, Up, Weak};
+        let pieces = Pieces::default();
+        for (stands, with_file) in
+            [(Up, Up), (Weak, Single), (Pressed, Relieved), (Lost, Single), (Single, Single)]
+        {
+            let first = Standing { state: stands, ..Standing::unknown() };
+            assert_eq!(pieces.standing(first, None).state, with_file, "{stands:?}");
+        }
     }
 }

@@ -13,12 +13,12 @@ use super::{Front, HotnessOrg, Lists};
 use crate::reclaim::page_lists::Slot;
 
 /// `apps` in the order in which they give pages: that of their most recently used page, longest
-/// ago first, the app in front last (Ariadne 4.2, across applications).
+/// ago first, those in front last (Ariadne 4.2, across applications).
 pub fn in_lru_order(apps: impl Iterator<Item = AppId>, facts: &Facts) -> Vec<AppId> {
     let mut apps: Vec<AppId> = apps.collect();
     apps.sort_unstable_by_key(|app| {
         let last_access = facts.apps.get(app).map(|stats| stats.last_access);
-        (facts.foreground == Some(*app), last_access, *app)
+        (facts.is_in_front(*app), last_access, *app)
     });
     apps
 }
@@ -197,10 +197,8 @@ impl Classes for HotnessOrg {
 impl Reclaim for HotnessOrg {
     fn pick_victims(&mut self, demand: Demand, view: &View<'_>, out: &mut Vec<Verdict>) {
         let order = in_lru_order(self.apps().map(|app| app.id), view.facts);
-        let (others, front) = match order.split_last() {
-            Some((last, others)) if view.facts.foreground == Some(*last) => (others, &[*last][..]),
-            _ => (&order[..], &[][..]),
-        };
+        let in_front = order.partition_point(|app| !view.facts.is_in_front(*app));
+        let (others, front) = order.split_at(in_front);
         let mut wanted = demand.pages;
         let may_take_hot = self.params.lists == Lists::All || demand.urgent;
         let hot: &[usize] = if may_take_hot { &[HOT, USED] } else { &[] };
