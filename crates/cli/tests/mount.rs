@@ -82,6 +82,31 @@ fn a_mount_serves_says_what_it_did_and_goes() {
 }
 
 /// A mount and programs, in turn, have what the other does not need of one budget.
+/// In a tree of mounts of its own: what went wrong would be over everything.
+#[test]
+fn nothing_is_mounted_over_the_root_directory() {
+    let test = "nothing_is_mounted_over_the_root_directory";
+    if !can_run(test, &["unshare", "timeout"]) {
+        return;
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return skip(test, "the kernel has no FUSE");
+    }
+    let dir = TempDir::new();
+    for at in ["/", "/./"] {
+        let mut words = Command::new("unshare");
+        words.args(["--mount", "--propagation", "private", "timeout", "20"]);
+        let output = words
+            .args([env!("CARGO_BIN_EXE_clew"), "mount"])
+            .args([dir.path(), Path::new(at)])
+            .output()
+            .expect("runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{at}: {said}");
+        assert!(said.contains("name another directory"), "{at}: {said}");
+    }
+}
+
 #[test]
 fn a_mount_shares_the_budget_of_a_daemon() {
     let test = "a_mount_shares_the_budget_of_a_daemon";

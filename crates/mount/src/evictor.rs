@@ -20,7 +20,7 @@ use crate::counters::add;
 use crate::handed_out::Run;
 use crate::lower::stat;
 use crate::server::Server;
-use crate::stamp::Stamp;
+use crate::stamp::{Seen, Stamp};
 
 /// How often it looks. What is read within that time is what the page cache has too much.
 const ROUND: Duration = Duration::from_millis(10);
@@ -79,7 +79,7 @@ fn drop_suspects(server: &Server, notifier: &Notifier) {
         match (notifier.inval_inode(INodeNo(node), 0, 0), state) {
             // What it has from now on is of this state, or of one that will be seen to be another.
             (Ok(()), Some((stamp, inode))) => {
-                inode.seen.lock().get_or_insert(stamp);
+                inode.seen.lock().get_or_insert(Seen::of(stamp));
             }
             (Ok(()), None) => {}
             (Err(error), _) => tracing::debug!("the kernel keeps pages: {error}"),

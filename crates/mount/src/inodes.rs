@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::FileType;
 
-use crate::stamp::{FileKey, Stamp};
+use crate::stamp::{FileKey, Seen};
 
 /// The root, in FUSE's numbers.
 pub const ROOT: u64 = 1;
@@ -30,7 +30,7 @@ pub struct Inode {
     /// knows changes of ours from those behind our back.
     pub changes: RwLock<()>,
     /// Its stamp when the kernel last began to keep pages of it.
-    pub seen: Mutex<Option<Stamp>>,
+    pub seen: Mutex<Option<Seen>>,
     /// When it was last written through us, ms of [`crate::server::Server::now_ms`]; zero for never.
     pub written_ms: AtomicU64,
 }

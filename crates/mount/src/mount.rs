@@ -86,6 +86,11 @@ pub enum MountError {
     /// It is for root.
     #[error("only root may let other users use a mount")]
     NotRoot,
+    /// Whoever has the root directory has it still, and nobody could take such a mount out by a path.
+    #[error(
+        "over the root directory nothing can be mounted that anybody would see; name another directory"
+    )]
+    RootDirectory,
     /// The kernel has no FUSE, or not for us.
     #[error("mounting at {path}: {source}")]
     Mounting {
@@ -269,6 +274,9 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
     if cleared {
         (directory, path) = find()?;
     }
+    if is_root_directory(&directory).map_err(at(&path))? {
+        return Err(MountError::RootDirectory);
+    }
     rustix::process::umask(Mode::empty());
     let most_inodes = raise_descriptors() / 4 * 3;
 
@@ -350,6 +358,13 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         .map_err(without)?;
     let (session, evictor, forgetting) = (Some(session), Some(evictor), Some(forgetting));
     Ok(Mounted { server, session, evictor, forgetting, path, placed, cleared })
+}
+
+/// Whether this is the root directory of this process, and not the same directory elsewhere.
+fn is_root_directory(directory: &OwnedFd) -> Result<bool, Errno> {
+    let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let is_same = lower::key(&lower::stat(directory)?) == lower::key(&lower::stat(&root)?);
+    Ok(is_same && Placed::of(directory)? == Placed::of(&root)?)
 }
 
 /// Whether nothing may be executed that lies below.

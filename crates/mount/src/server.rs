@@ -96,7 +96,7 @@ impl Server {
     /// An inode is as `now` says. If its file was another when the kernel began to keep pages of it, that is to drop them.
     pub fn suspect_if_changed(&self, inode: &Inode, now: Stamp) {
         let mut seen = inode.seen.lock();
-        if seen.is_some_and(|seen| seen != now) {
+        if seen.is_some_and(|seen| !seen.is_still(now)) {
             *seen = None;
             self.suspects.lock().push(inode.node);
         }

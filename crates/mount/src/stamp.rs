@@ -38,9 +38,12 @@ pub struct Stamp {
 }
 
 /// How long a file must have been left alone before the pool takes its pages. A change that comes in the same
-/// tick of the file system's clock as the look at it could not be told (4 ms in the kernel, up to a second in
-/// file systems with times in seconds).
+/// tick of the file system's clock as the look at it could not be told (4 ms in the kernel).
 const SETTLED: Duration = Duration::from_secs(1);
+/// The same where times are whole seconds, as file systems have them (FAT: every other).
+const SETTLED_IN_SECONDS: Duration = Duration::from_secs(2);
+/// A tick of the kernel's clock, at least.
+const TICK: Duration = Duration::from_millis(20);
 
 impl Stamp {
     /// The stamp of a file that was looked at.
@@ -55,7 +58,47 @@ impl Stamp {
 
     /// Whether any change from now on will give another stamp.
     pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
-        now.duration_since(time(self.ctime)).is_ok_and(|age| age > SETTLED)
+        self.is_older_than(if self.is_in_seconds() { SETTLED_IN_SECONDS } else { SETTLED }, now)
+    }
+
+    /// Whether a change in this moment could leave the same stamp.
+    pub(crate) fn may_hide_a_change(&self, now: SystemTime) -> bool {
+        !self.is_older_than(if self.is_in_seconds() { SETTLED_IN_SECONDS } else { TICK }, now)
+    }
+
+    /// Whether the file system seems to keep times in whole seconds.
+    pub(crate) fn is_in_seconds(&self) -> bool {
+        self.ctime.1 == 0
+    }
+
+    fn is_older_than(&self, least: Duration, now: SystemTime) -> bool {
+        now.duration_since(time(self.ctime)).is_ok_and(|age| age > least)
+    }
+}
+
+/// A file when the kernel began to keep pages of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    /// What it was known by.
+    pub stamp: Stamp,
+    /// It may have been changed since without another stamp.
+    pub is_in_doubt: bool,
+}
+
+impl Seen {
+    /// A file that was looked at just now.
+    pub fn of(stamp: Stamp) -> Seen {
+        Seen { stamp, is_in_doubt: stamp.may_hide_a_change(SystemTime::now()) }
+    }
+
+    /// A file that was changed through us just now, of which the kernel has all.
+    pub fn by_us(stamp: Stamp) -> Seen {
+        Seen { stamp, is_in_doubt: stamp.is_in_seconds() }
+    }
+
+    /// Whether the kernel's pages of it are those of a file that is known by `now`, also of the moments after the look.
+    pub fn is_still(&self, now: Stamp) -> bool {
+        self.stamp == now && (!self.is_in_doubt || now.may_hide_a_change(SystemTime::now()))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::handles::OpenFile;
 use crate::inodes::Inode;
 use crate::lower::stat;
 use crate::server::Server;
-use crate::stamp::Stamp;
+use crate::stamp::{Seen, Stamp};
 use crate::{PAGE_BYTES, page_of, pages_of};
 
 /// Who may set its user or group when it is run.
@@ -58,8 +58,10 @@ impl Server {
             pool.pages.changed(inode.key, before, after, pages);
         }
         let mut seen = inode.seen.lock();
-        if *seen == Some(before) {
-            *seen = Some(after);
+        if let Some(seen) = seen.as_mut().filter(|seen| seen.stamp == before) {
+            let is_in_doubt = seen.is_in_doubt;
+            *seen = Seen::by_us(after);
+            seen.is_in_doubt |= is_in_doubt;
         }
         changed
     }

@@ -366,3 +366,66 @@ sys.stdin.readline()
     drop(orders);
     assert!(child.wait().unwrap().success());
 }
+
+/// A change by a mapping is told by nobody, and where times are whole seconds it may leave them as they were.
+#[test]
+fn a_change_within_the_second_of_the_one_before_is_seen() {
+    const TEST: &str = "a_change_within_the_second_of_the_one_before_is_seen";
+    if !can_run(TEST, &["mkfs.ext4", "mount", "python3"]) {
+        return;
+    }
+    let Some(mount) = Mount::with_times_in_seconds() else {
+        return skip_because(TEST, "no file system can be made in a file");
+    };
+    let (below, above) = (mount.lower().join("f"), mount.at().join("f"));
+    let writes = "import mmap, sys\n\
+        file = open(sys.argv[1], 'r+b')\n\
+        memory = mmap.mmap(file.fileno(), 8192)\n\
+        print('ready', flush=True)\n\
+        for line in sys.stdin:\n    \
+            memory[:8192] = line.strip().encode() * 8192\n    \
+            memory.flush()\n    \
+            print('done', flush=True)\n";
+    let changed = || fs::metadata(&below).unwrap().modified().unwrap();
+    // In a second that is over too soon nothing is shown.
+    for round in 0..20 {
+        fs::write(&below, vec![b'0'; 8192]).unwrap();
+        let mut writer = Command::new("python3")
+            .args(["-c", writes, below.to_str().unwrap()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut answers = BufReader::new(writer.stdout.take().unwrap()).lines();
+        let mut ask = |line: &str| {
+            if !line.is_empty() {
+                writeln!(writer.stdin.as_mut().unwrap(), "{line}").unwrap();
+            }
+            answers.next().unwrap().unwrap();
+        };
+        ask("");
+        let second = || {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            now.unwrap().as_secs()
+        };
+        let before = second();
+        while second() == before {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        ask("A");
+        let (open, first) = (File::open(&above).unwrap(), changed());
+        assert_eq!(begins(&open), *b"AAAAAA");
+        ask("B");
+        let is_hidden = changed() == first;
+        until("other contents, of an open file", || begins(&open) == *b"BBBBBB");
+        drop(open);
+        until("other contents", || begins(&File::open(&above).unwrap()) == *b"BBBBBB");
+        drop(writer.stdin.take());
+        assert!(writer.wait().unwrap().success());
+        if is_hidden {
+            return;
+        }
+        println!("round {round}: the second was over");
+    }
+    panic!("no two changes within a second in 20 rounds");
+}

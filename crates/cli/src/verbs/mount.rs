@@ -124,7 +124,7 @@ pub fn mount(daemon: impl FnOnce() -> PathBuf, format: Format, args: Args) -> Re
                 path.display()
             ))
         }
-        MountError::Path { .. } | MountError::Silent(_) => Failure::Input(error.into()),
+        MountError::Path { .. } | MountError::Silent(_) | MountError::RootDirectory => Failure::Input(error.into()),
         MountError::NotRoot | MountError::Mounting { .. } => Failure::Unfit(error.into()),
         _ => Failure::Failed(error.into()),
     })?;

@@ -26,7 +26,8 @@ use crate::counters::STATUS_NAME;
 use crate::handles::OpenFile;
 use crate::inodes::{Inode, ROOT};
 use crate::lower::{self, beneath, checked, stat};
-use crate::stamp::Stamp;
+use crate::server::FRESH_MS;
+use crate::stamp::{Seen, Stamp};
 use crate::writing::SET_ID;
 
 use super::{Files, Result};
@@ -141,12 +142,13 @@ impl Files {
     }
 
     /// Gives a number to an open file. Whether the kernel may keep the pages that it has of it: only if the file is
-    /// as it was when it got them.
+    /// as it was when it got them. `is_made`: it has just been made by us.
     pub(super) fn opened(
         &self,
         inode: Arc<Inode>,
         file: OwnedFd,
         flags: i32,
+        is_made: bool,
     ) -> Result<(FileHandle, FopenFlags)> {
         // Before it is looked at: what changes then is told.
         self.0.watches.watch(inode.node, &self.0.lower.path(&*inode));
@@ -157,7 +159,12 @@ impl Files {
         };
         let keeps = {
             let mut seen = inode.seen.lock();
-            seen.replace(stamp) == Some(stamp)
+            let keeps = seen.is_some_and(|seen| seen.is_still(stamp));
+            if !keeps {
+                let by_us = is_made || inode.was_written_since(self.0.now_ms() - FRESH_MS);
+                *seen = Some(if by_us { Seen::by_us(stamp) } else { Seen::of(stamp) });
+            }
+            keeps
         };
         let mut answer = FopenFlags::empty();
         if keeps {
@@ -193,7 +200,7 @@ impl Files {
             }
             opened => opened?,
         };
-        self.opened(inode, file, flags)
+        self.opened(inode, file, flags, false)
     }
 
     /// What is asked for what is made in a directory, less its user's umask, unless that has default access lists: these
@@ -234,7 +241,7 @@ impl Files {
         })?;
         let fd = self.0.lower.open(&file, OFlags::PATH)?;
         let (inode, attributes) = self.tell((told, name), fd)?;
-        match self.opened(inode.clone(), file, flags) {
+        match self.opened(inode.clone(), file, flags, true) {
             Ok((handle, answer)) => Ok((attributes, handle, answer)),
             Err(error) => {
                 self.forget_inode(inode.node, 1);
