@@ -64,6 +64,9 @@ pub struct Status {
     pub directory: PathBuf,
     /// The server.
     pub pid: u32,
+    /// Whether requests come by io_uring, and not by `/dev/fuse` alone.
+    #[serde(default)]
+    pub by_io_uring: bool,
     /// Limit of the pool now; zero if there is none.
     pub memory_bytes: u64,
     /// How much of the kernel's page cache is left to these files.

@@ -36,6 +36,7 @@ mod lower;
 mod mount;
 mod mounting;
 mod names;
+mod offer;
 mod operations;
 mod packer;
 mod pages;
@@ -50,6 +51,7 @@ mod writing;
 
 pub use counters::{STATUS_NAME, Status, StatusError, status};
 pub use mount::{Ending, MountConfig, MountError, Mounted, mount};
+pub use offer::{ALLOWED_BY, Offer, offer};
 pub use pages::{FilePages, FilePagesConfig, Leaves};
 pub use stamp::{FileKey, Stamp};
 

@@ -40,6 +40,8 @@ use crate::watches::Watches;
 
 /// Who answers the kernel at once.
 const THREADS: usize = 4;
+/// The same for each CPU, where requests come by io_uring.
+const RING_THREADS: usize = 2;
 
 /// How a mount is made.
 #[derive(Clone, Debug)]
@@ -310,6 +312,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         pool,
         ahead: Ahead::start().map_err(MountError::Thread)?,
         passes_direct: AtomicBool::new(false),
+        has_rings: AtomicBool::new(false),
         counters,
         timeout: config.timeout,
         written: Mutex::new(HashMap::new()),
@@ -346,6 +349,7 @@ pub fn mount(config: MountConfig) -> Result<Mounted, MountError> {
         let _ = placed.take_out(UnmountFlags::FORCE);
         MountError::Thread(error)
     };
+    server.has_rings.store(session.has_rings(), Relaxed);
     let notifier = session.notifier();
     let forgetting = forgetting::start(server.clone(), notifier.clone()).map_err(without)?;
     let evictor = evictor::start(server.clone(), notifier, server.over.clone()).map_err(without)?;
@@ -391,6 +395,7 @@ fn options(config: &MountConfig, forbids_programs: bool) -> Config {
     };
     options.n_threads = Some(THREADS);
     options.clone_fd = true;
+    options.ring_threads = RING_THREADS;
     options
 }
 

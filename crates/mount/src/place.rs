@@ -85,7 +85,7 @@ impl Placed {
     /// If it cannot be.
     pub fn take_out_dead(self) -> Result<(), Errno> {
         match self.find_with_path() {
-            Ok((root, path)) if fstat(&root).err() == Some(Errno::NOTCONN) => {
+            Ok((root, path)) if fstat(&root).is_err_and(is_of_the_dead) => {
                 take_out(&root, &path, UnmountFlags::empty())
             }
             _ => Ok(()),
@@ -148,7 +148,7 @@ pub fn clear_dead(path: &Path) -> Result<bool, Errno> {
     let asked = root.try_clone().map_err(|_| Errno::MFILE)?;
     match within(move || fstat(asked)) {
         Ok(_) => return Ok(false),
-        Err(Errno::NOTCONN) => {}
+        Err(error) if is_of_the_dead(error) => {}
         Err(error) => return Err(error),
     }
     let number = Placed::of(&root)?.number;
@@ -157,6 +157,11 @@ pub fn clear_dead(path: &Path) -> Result<bool, Errno> {
     }
     take_out(&root, path, UnmountFlags::empty()).map_err(|_| Errno::NOTCONN)?;
     Ok(true)
+}
+
+/// Whether a mount answers so whose server is dead, or which was asked while it died.
+fn is_of_the_dead(error: Errno) -> bool {
+    matches!(error, Errno::NOTCONN | Errno::CONNABORTED)
 }
 
 /// Names a directory, without a link in its place.

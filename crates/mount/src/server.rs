@@ -67,6 +67,8 @@ pub struct Server {
     pub ahead: Ahead,
     /// Whether the kernel passes on what is asked of a file that is open for direct I/O, and nothing else.
     pub passes_direct: AtomicBool,
+    /// Whether requests come by io_uring.
+    pub has_rings: AtomicBool,
     /// What happened.
     pub counters: Arc<Counters>,
     /// How long the kernel may believe what it was told of names and attributes.
@@ -169,6 +171,7 @@ impl Server {
         Status {
             directory: self.directory.clone(),
             pid: std::process::id(),
+            by_io_uring: self.has_rings.load(Relaxed),
             memory_bytes: of_pages(FilePages::limit_bytes),
             cache_bytes: self.cache_pages * PAGE_BYTES as u64,
             pool_bytes: facts.used_bytes,

@@ -47,6 +47,13 @@ impl Channel {
         }
     }
 
+    /// The device's descriptor.
+    pub(crate) fn raw(&self) -> std::os::fd::RawFd {
+        use std::os::fd::AsRawFd;
+
+        self.0.as_raw_fd()
+    }
+
     /// Returns a sender object for this channel. The sender object can be
     /// used to send to the channel. Multiple sender objects can be used
     /// and they can safely be sent to other threads.

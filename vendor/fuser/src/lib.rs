@@ -99,6 +99,7 @@ mod rename_flags;
 mod reply;
 mod request;
 mod request_param;
+mod ring;
 mod session;
 mod time;
 

@@ -47,6 +47,8 @@ use crate::read_buf::FuseReadBuf;
 use crate::reply::Reply;
 use crate::reply::ReplyRaw;
 use crate::reply::ReplySender;
+use crate::ring;
+use crate::ring::Ring;
 use crate::request::RequestWithSender;
 
 /// The max size of write requests from the kernel. The absolute minimum is 4k,
@@ -139,6 +141,8 @@ pub struct Session<FS: Filesystem> {
     /// The field is set to `Some` when the init message is received.
     pub(crate) proto_version: Option<Version>,
     pub(crate) config: Config,
+    /// For requests by io_uring; none if they come by the channel alone.
+    rings: Vec<Ring>,
 }
 
 impl<FS: Filesystem> AsFd for Session<FS> {
@@ -186,6 +190,7 @@ impl<FS: Filesystem> Session<FS> {
             session_owner: geteuid(),
             proto_version: None,
             config: options.clone(),
+            rings: Vec::new(),
         };
 
         session.handshake()?;
@@ -214,6 +219,7 @@ impl<FS: Filesystem> Session<FS> {
             session_owner: geteuid(),
             proto_version: None,
             config,
+            rings: Vec::new(),
         };
 
         session.handshake()?;
@@ -252,6 +258,7 @@ impl<FS: Filesystem> Session<FS> {
             session_owner,
             proto_version: _,
             config,
+            rings,
         } = self;
 
         let n_threads = config.n_threads.unwrap_or(1);
@@ -289,6 +296,22 @@ impl<FS: Filesystem> Session<FS> {
         channels.push(ch);
 
         let mut threads = Vec::with_capacity(n_threads);
+
+        for (i, ring) in rings.into_iter().enumerate() {
+            let thread_name = format!("fuser-ring-{i}");
+            let events = SessionEventLoop {
+                thread_name: thread_name.clone(),
+                filesystem: filesystem.clone(),
+                ch: channels[0].clone(),
+                allowed,
+                session_owner,
+            };
+            let thread = thread::Builder::new().name(thread_name).spawn(move || {
+                ring.serve(&events);
+                Ok(())
+            });
+            threads.push(thread.unwrap_or_else(|error| ring::is_lost(&error)));
+        }
 
         for (i, ch) in channels.into_iter().enumerate() {
             let thread_name = format!("fuser-{i}");
@@ -429,6 +452,18 @@ impl<FS: Filesystem> Session<FS> {
                 return Err(error);
             }
 
+            // Made before they are promised: the kernel waits for them.
+            let is_offered = init.capabilities().contains(InitFlags::FUSE_OVER_IO_URING);
+            if is_offered && self.config.ring_threads > 0 {
+                match ring::prepare(self.config.ring_threads, config.max_write as usize) {
+                    Ok(rings) => {
+                        self.rings = rings;
+                        let _ = config.add_capabilities(InitFlags::FUSE_OVER_IO_URING);
+                    }
+                    Err(err) => debug!("requests come by the device alone: {err}"),
+                }
+            }
+
             // Remember the ABI version supported by kernel and mark the session initialized.
             self.proto_version = Some(v);
 
@@ -492,6 +527,11 @@ impl<FS: Filesystem> Session<FS> {
     /// Returns an object that can be used to send notifications to the kernel
     pub fn notifier(&self) -> Notifier {
         Notifier::new(self.ch.sender())
+    }
+
+    /// Whether requests come by io_uring
+    pub fn has_rings(&self) -> bool {
+        !self.rings.is_empty()
     }
 }
 

@@ -1,7 +1,8 @@
 //! `clew doctor`.
 
 use anyhow::anyhow;
-use clew_live::doctor::{Level, examine};
+use clew_live::doctor::{Check, Level, examine};
+use clew_mount::{ALLOWED_BY, Offer, offer};
 
 use crate::Failure;
 use crate::output::{Format, json, table};
@@ -10,6 +11,7 @@ use crate::output::{Format, json, table};
 pub fn doctor(format: Format) -> Result<(), Failure> {
     let mut checks = examine();
     checks.extend(clew_govern::doctor::examine());
+    checks.push(mounts());
     match format {
         Format::Json => json(&checks)?,
         Format::Text => {
@@ -39,4 +41,18 @@ pub fn doctor(format: Format) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// How requests of `clew mount` come to it.
+fn mounts() -> Check {
+    let (level, found, advice) = match offer() {
+        Offer::Nothing => (Level::Info, "the kernel has no FUSE", "no mounts".to_string()),
+        Offer::Device => (Level::Ok, "by /dev/fuse", String::new()),
+        Offer::DeviceUnlessAllowed => {
+            let advice = format!("by io_uring they cost less: echo Y > {ALLOWED_BY}");
+            (Level::Ok, "by /dev/fuse", advice)
+        }
+        Offer::IoUring => (Level::Ok, "by io_uring", String::new()),
+    };
+    Check { name: "requests of mounts", level, found: found.to_string(), advice }
 }

@@ -162,6 +162,7 @@ fn show(format: Format, status: &Status) -> Result<(), Failure> {
         row("pool", format!("{} of {}", bytes(status.pool_bytes), bytes(status.memory_bytes))),
         row("pages in it", status.pool_pages.to_string()),
         row("pages that left it for others", status.pool_left_pages.to_string()),
+        row("requests come by", if status.by_io_uring { "io_uring" } else { "/dev/fuse" }.into()),
         row("reads", status.reads.to_string()),
         row("answered by the pool alone", status.reads_whole.to_string()),
         row("by pool and disk together", status.reads_partly.to_string()),

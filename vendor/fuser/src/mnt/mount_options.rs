@@ -18,6 +18,9 @@ pub struct Config {
     /// This enables more efficient request processing
     /// when multiple threads are used. Requires Linux 4.5+.
     pub clone_fd: bool,
+    /// So many threads a CPU for requests by io_uring, where the kernel offers that (Linux 6.14, if an
+    /// administrator has allowed it); zero for none.
+    pub ring_threads: usize,
 }
 
 /// Mount options accepted by the FUSE filesystem type

@@ -103,10 +103,12 @@ pub fn measure(
         }
     }
     let whole = with.status()?;
-    progress.done("mount: what the mount gave is what the disk has");
+    let way = if whole.by_io_uring { "io_uring" } else { "/dev/fuse" };
+    progress.done(&format!("mount: what the mount gave, asked by {way}, is what the disk has"));
     let mut measured = Vec::new();
     for ((_, case, _), [ours, theirs, way]) in READS.iter().zip(&hits) {
-        let ours = ours.costs().with("pool_pages_pct", held);
+        let by_io_uring = f64::from(u8::from(whole.by_io_uring));
+        let ours = ours.costs().with("pool_pages_pct", held).with("by_io_uring", by_io_uring);
         for (name, peer) in [("disk O_DIRECT", theirs), ("plain FUSE", way)] {
             measured.push(Measured::of(
                 "mount",
