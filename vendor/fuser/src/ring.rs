@@ -45,6 +45,8 @@ const HEADER: usize = 128;
 const SUBMISSIONS: u32 = 16;
 /// Slots of one thread: more answers than these cannot be late at once.
 const MOST_SLOTS: usize = 1 << 16;
+/// Threads of all CPUs together, where that is one a CPU at least.
+const MOST_THREADS: usize = 128;
 /// The completion that says that somebody has answered.
 const BELL: u64 = u64::MAX;
 /// Commands of `/dev/fuse`.
@@ -101,7 +103,7 @@ impl Slot {
 /// Slots that can go back to the kernel, and how its thread hears of that.
 struct Answered {
     numbers: Mutex<Vec<usize>>,
-    bell: File,
+    bell: Arc<File>,
     thread: ThreadId,
 }
 
@@ -138,18 +140,16 @@ impl RingSender {
                 payload[at.saturating_sub(OUT + rest.len())..][..rest.len()].copy_from_slice(rest);
             }
             if !fits {
-                // The number of the request is in its own place, and an error has nothing else.
-                let unique: [u8; 8] = headers.in_out[8..16].try_into().expect("eight bytes");
+                // An error has nothing else, and the request's number is where an answer has it.
                 headers.in_out[..4].copy_from_slice(&(OUT as u32).to_ne_bytes());
                 headers.in_out[4..8].copy_from_slice(&(-libc::EIO).to_ne_bytes());
-                headers.in_out[8..16].copy_from_slice(&unique);
             }
             headers.payload_bytes = if fits { (total - OUT) as u32 } else { 0 };
             fits
         };
         self.answered.numbers.lock().push(self.number);
         if self.answered.thread != std::thread::current().id() {
-            (&self.answered.bell).write_all(&1u64.to_ne_bytes())?;
+            (&*self.answered.bell).write_all(&1u64.to_ne_bytes())?;
         }
         match fits {
             true => Ok(()),
@@ -159,9 +159,12 @@ impl RingSender {
 }
 
 /// One thread's ring, made and not yet begun.
+///
+/// The kernel may fill slots as long as there is the ring: so it is given up first, as fields are in their order.
 pub(crate) struct Ring {
     uring: Uring,
-    bell: File,
+    slots: Vec<Arc<Slot>>,
+    bell: Arc<File>,
     cpu: usize,
     payload_bytes: usize,
 }
@@ -172,7 +175,7 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// Makes so many rings a CPU: of all that there may ever be, as the kernel waits until each has one.
+/// Makes so many rings a CPU, or fewer where CPUs are many: of all that there may ever be, as the kernel waits until each has one.
 ///
 /// # Errors
 /// If the system gives none, or does not say how many CPUs there may be.
@@ -190,28 +193,29 @@ pub(crate) fn prepare(threads_a_cpu: usize, max_write: usize) -> io::Result<Vec<
         let bell = unsafe {
             match libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) {
                 -1 => return Err(io::Error::last_os_error()),
-                fd => File::from_raw_fd(fd),
+                fd => Arc::new(File::from_raw_fd(fd)),
             }
         };
-        Ok(Ring { uring, bell, cpu, payload_bytes: max_write.max(LEAST_PAYLOAD) })
+        let payload_bytes = max_write.max(LEAST_PAYLOAD);
+        Ok(Ring { uring, slots: Vec::new(), bell, cpu, payload_bytes })
     };
-    (0..=last).flat_map(|cpu| std::iter::repeat_n(cpu, threads_a_cpu)).map(ring).collect()
+    let each = (MOST_THREADS / (last + 1)).clamp(1, threads_a_cpu);
+    (0..=last).flat_map(|cpu| std::iter::repeat_n(cpu, each)).map(ring).collect()
 }
 
 impl Ring {
     /// Answers requests until the file system ends. The process ends if the kernel refuses what it has offered.
     pub(crate) fn serve<FS: Filesystem>(self, events: &SessionEventLoop<FS>) {
+        let _whatever_happens = Ends;
         self.answer(events).unwrap_or_else(|error| is_lost(&error));
     }
 
     fn answer<FS: Filesystem>(mut self, events: &SessionEventLoop<FS>) -> io::Result<()> {
         pin(self.cpu);
         self.uring.submitter().register_enable_rings()?;
-        let bell = self.bell.try_clone()?;
-        let thread = std::thread::current().id();
+        let (bell, thread) = (self.bell.clone(), std::thread::current().id());
         let answered = Arc::new(Answered { numbers: Mutex::default(), bell, thread });
         let device = events.ch.raw();
-        let mut slots: Vec<Arc<Slot>> = Vec::new();
         // Words, so that a request is aligned.
         let mut request = vec![0u64; (2 * HEADER + self.payload_bytes).div_ceil(8)];
         let (mut of_the_kernel, mut is_bell_armed) = (0usize, false);
@@ -225,14 +229,14 @@ impl Ring {
             let numbers = std::mem::take(&mut *answered.numbers.lock());
             for number in numbers {
                 // SAFETY: it was answered, so it is this thread's again.
-                let id = unsafe { (*slots[number].headers.get()).commit_id };
+                let id = unsafe { (*self.slots[number].headers.get()).commit_id };
                 self.hand_in(command(device, COMMIT_AND_FETCH, self.cpu, id, number, None))?;
                 of_the_kernel += 1;
             }
-            if of_the_kernel == 0 && slots.len() < MOST_SLOTS {
-                let (slot, number) = (Slot::new(self.payload_bytes), slots.len());
+            if of_the_kernel == 0 && self.slots.len() < MOST_SLOTS {
+                let (slot, number) = (Slot::new(self.payload_bytes), self.slots.len());
                 let vectors = slot.vectors.get() as u64;
-                slots.push(slot);
+                self.slots.push(slot);
                 self.hand_in(command(device, REGISTER, self.cpu, 0, number, Some(vectors)))?;
                 of_the_kernel += 1;
             }
@@ -244,7 +248,7 @@ impl Ring {
             for (number, result) in completed.drain(..) {
                 if number == BELL {
                     is_bell_armed = false;
-                    let _ = (&answered.bell).read(&mut [0; 8]);
+                    let _ = (&*answered.bell).read(&mut [0; 8]);
                     continue;
                 }
                 match result {
@@ -256,12 +260,12 @@ impl Ring {
                 of_the_kernel -= 1;
                 let number = number as usize;
                 let sender = RingSender {
-                    slot: slots[number].clone(),
+                    slot: self.slots[number].clone(),
                     number,
                     answered: answered.clone(),
                     channel: events.ch.sender(),
                 };
-                let bytes = take(&slots[number], &mut request)?;
+                let bytes = take(&self.slots[number], &mut request)?;
                 let Some(request) = RequestWithSender::of_ring(sender, bytes) else {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "Invalid request"));
                 };
@@ -276,7 +280,7 @@ impl Ring {
     /// The queue may be full: what is in it goes first.
     fn hand_in(&mut self, entry: squeue::Entry128) -> io::Result<()> {
         loop {
-            // SAFETY: what the entry points to lives as long as the ring: slots are given up after it.
+            // SAFETY: what the entry points to lives longer than the ring.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
                 return Ok(());
             }
@@ -343,6 +347,17 @@ fn pin(cpu: usize) {
     };
     if done != 0 {
         debug!("a thread for CPU {cpu} runs anywhere: {}", io::Error::last_os_error());
+    }
+}
+
+/// A thread that panics has a request which nobody answers.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            is_lost(&io::Error::other("a thread has panicked"));
+        }
     }
 }
 
