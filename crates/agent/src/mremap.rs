@@ -16,8 +16,10 @@ use crate::sys::{errno, nr, syscall6};
 const MAYMOVE: i32 = 1;
 const FIXED: i32 = 2;
 const PAGE: usize = 4096;
-/// More than any mapping can grow to where it is, and no address that the kernel would refuse to look at.
-const TOO_MANY_BYTES: usize = 1 << 46;
+/// The end of the addresses that a program has unless it asks for more.
+const END: usize = (1 << 47) - PAGE;
+/// As many bytes: no mapping that begins before the end has room for these, and the kernel looks at nothing that is longer.
+const TOO_MANY_BYTES: usize = END;
 /// How often a mapping that is no longer one is looked at again.
 const MOST_TRIES: u32 = 100;
 
@@ -159,7 +161,7 @@ fn in_one_mapping(from: usize, most: usize) -> usize {
 
 /// Whether that is not within one mapping, as the kernel says to who would have it grow to what is impossible.
 fn are_several(from: usize, bytes: usize) -> bool {
-    // SAFETY: nothing can be mapped so large, and nothing may be moved.
+    // SAFETY: nothing can be so large where it is, whatever is behind it, and nothing may be moved.
     unsafe { call_kernel(from, bytes, TOO_MANY_BYTES, 0, 0) == -errno::EFAULT }
 }
 
@@ -188,7 +190,8 @@ impl Call {
         let is_known = [0, MAYMOVE, MAYMOVE | FIXED].contains(&self.flags);
         let is_memory = self.from.is_multiple_of(PAGE)
             && before > 0
-            && self.from.checked_add(before).is_some()
+            && self.from > 0
+            && self.from.checked_add(before).is_some_and(|end| end <= END)
             && after < TOO_MANY_BYTES;
         (is_known && is_memory).then_some(Call { before, after, ..self })
     }
@@ -280,6 +283,24 @@ mod tests {
         let to = called(middle + PAGE, 10, 10, MAYMOVE | FIXED, to).expect("several") as usize;
         holds(to, 1..11);
         assert!(is_mapped(middle) && is_mapped(middle + 11 * PAGE));
+    }
+
+    /// As a heap of a program that is not loaded anywhere: below almost all addresses, which nobody has, and which cost
+    /// nothing.
+    #[test]
+    fn who_is_asked_about_does_not_grow() {
+        let at = 1usize << 32;
+        // SAFETY: it replaces nothing.
+        let from = unsafe {
+            let flags = NOTHING | NOREPLACE;
+            syscall6(nr::MMAP, at, 4 * PAGE, READ_WRITE, flags, usize::MAX, 0)
+        };
+        assert_eq!(from, at as isize, "somebody has it");
+        assert!(!are_several(at, 4 * PAGE) && !are_several(at + PAGE, 2 * PAGE));
+        assert!(are_several(at, 5 * PAGE));
+        assert!(
+            is_mapped(at + 3 * PAGE) && !is_mapped(at + 4 * PAGE) && !is_mapped(at + (1 << 40))
+        );
     }
 
     #[test]
