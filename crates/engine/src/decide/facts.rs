@@ -29,7 +29,7 @@ pub(super) struct FactsKeeper {
     recorded: Recorded,
     /// Of apps that have ended.
     profiles: BTreeMap<AppId, Profile>,
-    /// Users of apps that are not user 0's: as far as anybody has said.
+    /// Whose apps are, as far as anybody has said; all others are user 0's.
     users: BTreeMap<AppId, u32>,
 }
 
